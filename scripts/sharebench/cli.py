@@ -72,14 +72,14 @@ def usage(name: str, config_words: Sequence[str]) -> str:
 def asks_about_a_study(command: Command) -> Command:
     """Options for the study that a command is about, which become its first argument, and the words that name it."""
 
-    def run(
-        configfile: Sequence[str], config: Sequence[str], parts: Sequence[Path] = (), **others: Any
-    ) -> int | str | None:
+    def run(configfile: Sequence[str], config: Sequence[str], **others: Any) -> int | str | None:
         words = ["--configfile", *configfile] if configfile else []
         words += ["--config", *config] if config else []
         if found := "\n".join(problems(words)):
             raise Refusal(found)
-        return command(_open_study(configfile, config, parts), words, **others)
+        # What is joined may open where it could not be measured.
+        more: dict[str, object] = {"measured_elsewhere": True} if "parts" in others else {}
+        return command(_open_study(configfile, config, more), words, **others)
 
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     click.option("--configfile", multiple=True, metavar="FILE", help="Config file of the study.")(run)
@@ -87,14 +87,13 @@ def asks_about_a_study(command: Command) -> Command:
     return run
 
 
-def _open_study(files: Sequence[str], pairs: Sequence[str], parts: Sequence[Path]) -> "Study":
+def _open_study(files: Sequence[str], pairs: Sequence[str], more: dict[str, object]) -> "Study":
     from sharebench.model.config.load import check_files
     from sharebench.study.open_study import open_study
 
     check_files(files)
-    joined = {"parts": list(map(str, parts))} if parts else {}
     own_files = [REPOSITORY / "config" / name for name in OWN_FILES]
-    study = open_study(merged([*own_files, *map(Path, files)], pairs) | joined)
+    study = open_study(merged([*own_files, *map(Path, files)], pairs) | more)
     if study.config["from"]:
         raise Refusal("config: from: this command is about a study that is measured here; leave it out")
     return study
@@ -196,14 +195,13 @@ def compare(before: Path, after: Path, results: Path) -> str:
 @commands.command()
 @click.argument("parts", type=FOLDER, nargs=-1, required=True)
 @asks_about_a_study
-def join(study: "Study", words: Sequence[str]) -> str:
+def join(study: "Study", words: Sequence[str], parts: Sequence[Path]) -> str:
     """Join the PARTS of a study, measured in several folders."""
     from sharebench.datasets.join import join_parts
 
-    # With its parts a study opens where it could not be measured.
-    parts = f"parts=[{','.join(study.config['parts'])}]"
-    command = ["snakemake", "--cores", "1", *words, *(() if "--config" in words else ("--config",)), parts]
-    return f"{join_parts(study)}\ntables, figures and report: {shlex.join(command)}"
+    config = [*(() if "--config" in words else ("--config",)), "measured_elsewhere=true"]
+    command = ["snakemake", "--cores", "1", *words, *config]
+    return f"{join_parts(study, parts)}\ntables, figures and report: {shlex.join(command)}"
 
 
 @commands.command()

@@ -266,7 +266,7 @@ class Edition:
             if whole and part.study_name in names:
                 sources = [visit / part.study_name for visit in self.visits.values()]
                 joined = [os.path.relpath(source) for source in sources if (source / "cells").is_dir()]
-                own = replace(part, changes={**self.changes, "parts": joined, "repeats": whole})
+                own = replace(part, changes={**self.changes, "measured_elsewhere": True, "repeats": whole})
                 folder = self.now.parent / self.publication / part.study_name
                 shutil.rmtree(folder, ignore_errors=True)
                 join(own.study, [Path(source) for source in joined], folder)
@@ -311,8 +311,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         signal.signal(number, interrupt)
     try:
         if options.merge or options.freeze:
-            # With parts, a study is opened on a host that could not measure it.
-            anywhere = replace(edition, changes={**changes, "parts": ["elsewhere"]})
+            anywhere = replace(edition, changes={**changes, "measured_elsewhere": True})
             if options.freeze:
                 text = yaml.safe_dump(anywhere.frozen(), sort_keys=False)
                 (edition.folder / FROZEN).write_text(text, encoding="utf-8")

@@ -69,6 +69,7 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "SLO as it was": ({"slo_ms": 50}, ["slo_ms:", "50", "write slo: {latency_ms: 50}"]),
     "key of a rule of old": ({"datasets": ["a", "b"]}, ["datasets:", "withdrawn", "sharebench compare BEFORE AFTER"]),
     "section of a rule of old": ({"survey": {"hours": 3}}, ["survey:", "withdrawn", "`sharebench survey --help`"]),
+    "parts of a study": ({"parts": ["a", "b"]}, ["parts:", "withdrawn", "`sharebench join`"]),
     "a key of old": ({"kubernetes.drain": True}, ["kubernetes: drain: true was withdrawn; remove it"]),
     # window, order, baseline, results, from
     "no window": ({"window_seconds": 0}, ["window_seconds:", "0", "not above 0"]),

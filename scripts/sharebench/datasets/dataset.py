@@ -70,8 +70,8 @@ def read_study(path: Path, where: str = "config: from") -> Study:
         manifest = read_json(folder / "manifest.json", "config", "node_kind")
         if not isinstance(manifest["config"], dict):
             raise DamagedFile(folder / "manifest.json", "config is not a mapping")
-        made_by = manifest["config"] | {"from": os.path.relpath(path), "parts": []}
-        made_by = {key: value for key, value in made_by.items() if key not in ("datasets", "survey")}
+        made_by = manifest["config"] | {"from": os.path.relpath(path)}
+        made_by = {key: value for key, value in made_by.items() if key not in ("datasets", "survey", "parts")}
         made_by |= {"node": manifest["node_kind"]}
         if (older := made_by.pop("slo_ms", None)) is not None:
             made_by["slo"] = {"latency_ms": older}

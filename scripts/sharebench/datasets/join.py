@@ -22,9 +22,9 @@ class JoinError(Refusal):
     """The parts do not make up the study; one line with what to do."""
 
 
-def join_parts(study: Study) -> str:
-    """Join the parts that the config names while no run has its results; returns the line to print."""
-    parts, results = list(map(Path, study.config["parts"])), Path(study.config["results"])
+def join_parts(study: Study, parts: Sequence[Path]) -> str:
+    """Join the parts while no run has the study's results; returns the line to print."""
+    results = Path(study.config["results"])
     path = state_folder(results) / "lock"
     lock = ownership.acquire(path)
     if lock is None:

@@ -33,8 +33,8 @@ LICENCE = "https://spdx.org/licenses/Apache-2.0"
 
 
 def published_config(manifest: dict[str, Any]) -> bytes:
-    """config.yaml, with which others repeat the study: without the folders that it was joined from."""
-    config = manifest["config"] | {"from": None, "parts": []}
+    """config.yaml, with which others repeat the study."""
+    config = manifest["config"] | {"from": None, "measured_elsewhere": False}
     return yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode()
 
 

@@ -150,9 +150,10 @@ class StudyConfig(_From, QuestionKeys):
     `auto` takes `blocks` unless a switch of the node is slow. Under `strategy`, time and strategy are confounded."""
     seed: Annotated[Numeric[Annotated[int, Field(ge=0)]], Field(default=1)]
     """Seed of the random order of cells and of the simulated node."""
-    parts: Annotated[Unique[Folder], Field(default=[])]
-    """Folders from which [`sharebench join`](../docs/gpu-host.md#on-a-host-with-several-gpus) has made this study; its
-    tables may then be made on a machine that could not measure it."""
+    measured_elsewhere: Annotated[Flag, Field(default=False)]
+    """Whether other machines have measured this study, as where
+    [`sharebench join`](../docs/gpu-host.md#on-a-host-with-several-gpus) has made it: whether this one could is not
+    checked, and its tables may be made here."""
     timeslice_tenants: Annotated[Tenants, Field(default=2)]
     """Number of tenants that [`snakemake probe_timeslice`](../docs/timeslice.md) watches; no cell depends on it."""
     warmup: Section[Warmup]

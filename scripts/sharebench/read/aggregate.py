@@ -75,7 +75,6 @@ def public_config(config: StudyConfig) -> dict[str, Any]:
         "prometheus": prometheus,
         "results": redact(config["results"]),
         "from": redact(config["from"]) if config["from"] else None,
-        "parts": [redact(folder) for folder in config["parts"]],
         "nvidia": nvidia | {"python": redact(nvidia["python"]), "gpu": gpu, "hami_core": None},
         "kubernetes": cluster,
     }

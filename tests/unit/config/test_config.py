@@ -176,6 +176,13 @@ def test_frameworks_of_gpu_tenants_are_not_looked_for_in_the_driver(
     load(config_with(of_a_gpu | {"workloads": ["yolos", "matmul-16384", "resnet50-graph"]}))
 
 
+def test_a_study_of_other_machines_opens_without_its_node() -> None:
+    elsewhere = {"node": "nvidia", "nvidia.python": "/nowhere/python", "window_seconds": 10}
+    with pytest.raises(ConfigError):
+        load(config_with(elsewhere))
+    assert load(config_with(elsewhere | {"measured_elsewhere": True}))["node"] == "nvidia"
+
+
 @pytest.mark.parametrize(
     "text, value",
     [

@@ -26,7 +26,7 @@ LONGEST_MINUTES = 7.5
 @pytest.fixture(scope="module")
 def edition() -> Edition:
     """The edition, opened on a host that need not have a GPU."""
-    return Edition(FOLDER, {"nvidia": {"python": sys.executable}, "parts": ["elsewhere"]}, device_count=2)
+    return Edition(FOLDER, {"nvidia": {"python": sys.executable}, "measured_elsewhere": True}, device_count=2)
 
 
 def test_the_design_has_the_modules_with_their_cells_minutes_and_blocks(edition: Edition) -> None:

@@ -106,6 +106,7 @@ def test_a_data_set_with_withdrawn_config_keys_is_opened(data_set: Path) -> None
     manifest = json.loads((data_set / "manifest.json").read_text())
     manifest["config"]["kubernetes"]["drain"] = True
     manifest["config"]["prometheus"]["buckets"] = [0.1, 1]
+    manifest["config"]["parts"] = ["results/gpu0", "results/gpu1"]
     (data_set / "manifest.json").write_text(json.dumps(manifest))
     assert open_for_rebuild(data_set).config["kubernetes"].keys().isdisjoint({"drain"})
 

@@ -45,8 +45,7 @@ def cross_key_problems(config: StudyConfig) -> Iterator[str]:
     yield from _faults(config, kind)
     yield from prometheus.problems(config, kind)
     if config["from"] is None:
-        if not config["parts"]:
-            # What is joined may be on any machine.
+        if not config["measured_elsewhere"]:
             yield from nodes.problems(config, kind)
         yield from _used_strategies(config, kind)
         yield from _used_workloads(config, kind)
@@ -228,7 +227,7 @@ def _used_workloads(config: StudyConfig, kind: str) -> Iterator[str]:
             yield f"{asked}: {name!r} is an open load, which 'simulated' cannot model next to others; leave it out"
         if kind != "simulated" and not entry.is_program:
             yield from _module(config, kind, asked, name)
-        if kind != "simulated" and not config["parts"]:
+        if kind != "simulated" and not config["measured_elsewhere"]:
             yield from programs.file_problems(key, entry, _most_tenants(config))
         if config["window_seconds"] < entry.min_window_seconds:
             yield (

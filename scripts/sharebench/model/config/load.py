@@ -35,7 +35,7 @@ NO_SURVEY: dict[str, object] = {
     **{"url": None, "labels": {}, "namespaces": [], "hours": None, "tenants": 4},
     **{"empty_percent": 40, "filled_percent": 80, "memory_percent": 90},
 }
-UNUSED_KEYS: dict[str, object] = {"slo_ms": None, "datasets": [], "survey": NO_SURVEY}
+UNUSED_KEYS: dict[str, object] = {"slo_ms": None, "datasets": [], "parts": [], "survey": NO_SURVEY}
 WITHDRAWN_KEYS: dict[str, dict[str, object]] = {
     "kubernetes": {"drain": False},
     "prometheus": {"buckets": None, "dcgm": None},

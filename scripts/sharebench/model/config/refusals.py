@@ -18,6 +18,7 @@ WRONG_KEY = "[key]"
 WITHDRAWN_KEYS = {
     "slo_ms": "is now slo.latency_ms; write slo: {{latency_ms: {}}}",
     "datasets": "was withdrawn; remove it, and compare with `sharebench compare BEFORE AFTER`",
+    "parts": "was withdrawn; name the folders to `sharebench join`",
     "survey": "was withdrawn; remove it, and give its keys as flags: `sharebench survey --help`",
     **dict.fromkeys(("drain", "buckets", "dcgm"), "was withdrawn; remove it"),
 }
