@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from snakemake.cli import parse_config
@@ -15,7 +16,7 @@ from unit.config_cases import COMMAND_LINES, MALFORMED
 from unit.studies import S, W, base_config, config_with, refusal_line, study_with
 
 from sharebench.model import capabilities, workload_modules
-from sharebench.model.config.load import ConfigError, load
+from sharebench.model.config.load import ConfigError, check_files, load
 from sharebench.model.strategies import all_strategies
 from sharebench.model.strategy import parse_limit
 from sharebench.model.traffic import Load
@@ -174,6 +175,13 @@ def test_frameworks_of_gpu_tenants_are_not_looked_for_in_the_driver(
     monkeypatch.setattr(workload_modules, "find_spec", lambda name: None)
     of_a_gpu = {"node": "nvidia", "nvidia.python": sys.executable, "window_seconds": 10}
     load(config_with(of_a_gpu | {"workloads": ["yolos", "matmul-16384", "resnet50-graph"]}))
+
+
+def test_repeated_keys_are_found_without_libyaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
+    (tmp_path / "twice.yaml").write_text("cpu: {cores: 2}\nseed: 1\nseed: 2\n")
+    with pytest.raises(ConfigError, match="line 3: 'seed' is there already"):
+        check_files([tmp_path / "twice.yaml"])
 
 
 def test_a_study_of_other_machines_opens_without_its_node() -> None:

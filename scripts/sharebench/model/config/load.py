@@ -86,10 +86,12 @@ def _without_withdrawn_keys(config: Mapping[str, object]) -> dict[str, object]:
 
 def check_files(paths: Iterable[Path | str]) -> None:
     """Raise ConfigError where one of these readable config files has a key twice: only the last would count."""
+    # libyaml's parser is quick; a PyYAML that was built without it has only its own.
+    parser = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     for path in paths:
         # JSON with tabs is not YAML.
         with Path(path).open(encoding="utf-8") as file, contextlib.suppress(yaml.YAMLError):
-            for line, key in _repeated_keys(yaml.parse(file, Loader=yaml.CSafeLoader)):
+            for line, key in _repeated_keys(yaml.parse(file, Loader=parser)):
                 raise ConfigError(f"{path}, line {line}: {key!r} is there already; remove one")
 
 
