@@ -197,11 +197,12 @@ def compare(before: Path, after: Path, results: Path) -> str:
 @asks_about_a_study
 def join(study: "Study", words: Sequence[str], parts: Sequence[Path]) -> str:
     """Join the PARTS of a study, measured in several folders."""
-    from sharebench.datasets.join import join_parts
+    from sharebench.datasets import join as joining
 
     config = [*(() if "--config" in words else ("--config",)), "measured_elsewhere=true"]
     command = ["snakemake", "--cores", "1", *words, *config]
-    return f"{join_parts(study, parts)}\ntables, figures and report: {shlex.join(command)}"
+    joined = joining.join(study, parts, Path(study.config["results"]))
+    return f"{joined}\ntables, figures and report: {shlex.join(command)}"
 
 
 @commands.command()

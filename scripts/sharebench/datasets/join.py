@@ -3,7 +3,7 @@
 import contextlib
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sharebench.core.files import Refusal
@@ -22,37 +22,42 @@ class JoinError(Refusal):
     """The parts do not make up the study; one line with what to do."""
 
 
-def join_parts(study: Study, parts: Sequence[Path]) -> str:
-    """Join the parts while no run has the study's results; returns the line to print."""
-    results = Path(study.config["results"])
+def join(study: Study, parts: Sequence[Path], results: Path) -> str:
+    """Copy every cell of the study into `results` from the part that has it, and the shared folders of the parts.
+
+    Returns the line to print. Writing the tables checks later that the records belong together. Raises JoinError,
+    ArchiveError, OSError; a refused join makes nothing in `results`.
+    """
+    if (results / "cells").exists():
+        raise JoinError(f"{results} has cells already; give another folder: --config results=…")
+    parts = list(map(archive.verified_folder, parts))
+    sources = _sources(study, parts)
     path = state_folder(results) / "lock"
     lock = ownership.acquire(path)
     if lock is None:
         raise JoinError(f"{results} is in use by {ownership.holder_text(path)}; wait for it to end, or stop it")
     with contextlib.closing(lock):
-        join(study, parts, results)
+        _copy(sources, parts, results)
     return f"joined: {len(study.cells)} cells of {len(parts)} parts in {results}"
 
 
-def join(study: Study, parts: Sequence[Path], results: Path) -> None:
-    """Copy every cell of the study into `results` from the part that has it, and the shared folders of the parts.
-
-    Writing the tables checks later that the records belong together. Raises JoinError, ArchiveError, OSError.
-    """
-    if (results / "cells").exists():
-        raise JoinError(f"{results} has cells already; give another folder: --config results=…")
-    parts = list(map(archive.verified_folder, parts))
+def _sources(study: Study, parts: Sequence[Path]) -> dict[Cell, Path]:
+    """The part that has each cell. Raises JoinError."""
     for part in parts:
         if not (part / "cells").is_dir():
             raise JoinError(f"{part} is not the results of a study; it has no cells/")
-    sources = {cell: _find_source(cell, parts) for cell in study.cells}
-    missing = [cell for cell, source in sources.items() if source is None]
-    if missing:
+    found = {cell: _find_source(cell, parts) for cell in study.cells}
+    sources = {cell: source for cell, source in found.items() if source is not None}
+    if missing := [cell for cell in found if cell not in sources]:
         first = missing[0].folder.removeprefix("cells/")
         raise JoinError(
             f"{len(missing)} of the study's {len(study.cells)} cells are in none of the parts, such as {first}; "
             "measure them there, or leave them out: exclude"
         )
+    return sources
+
+
+def _copy(sources: Mapping[Cell, Path], parts: Sequence[Path], results: Path) -> None:
     for part in reversed(parts):
         for name in SHARED_FOLDERS:
             for file in sorted((part / name).glob("*.json")):
@@ -64,7 +69,6 @@ def join(study: Study, parts: Sequence[Path], results: Path) -> None:
     building = results / ".joining"
     shutil.rmtree(building, ignore_errors=True)
     for cell, source in sources.items():
-        assert source is not None
         shutil.copytree(source / cell.folder, building / cell.folder, ignore=lambda _, names: {*names} - CELL_FILES)
     (building / "cells").rename(results / "cells")
     building.rmdir()

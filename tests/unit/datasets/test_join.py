@@ -44,13 +44,14 @@ def test_an_interrupted_join_leaves_no_cells_and_can_be_repeated(
     monkeypatch.undo()
     join(planned, [part], results)
     assert {(results / cell.raw).read_text() for cell in planned.cells} == set(map(str, planned.cells))
-    assert [path.name for path in results.iterdir()] == ["cells"]
+    assert {path.name for path in results.iterdir()} == {"cells", ".sharebench"}
 
 
 def test_a_cell_in_two_parts_is_refused(planned: Study, part: Path, tmp_path: Path) -> None:
     other = shutil.copytree(part, tmp_path / "other")
     with pytest.raises(JoinError, match="both have cells/"):
         join(planned, [part, other], tmp_path / "results")
+    assert not (tmp_path / "results").exists()
 
 
 @pytest.mark.parametrize("place", ["nodes/x.json", "cells/mps/x.json", "calibration"])
