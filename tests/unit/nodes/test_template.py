@@ -146,5 +146,8 @@ time.sleep(600)
         wait_for(lambda: all(map(is_gone, family)))
 
 
-def test_what_a_library_must_be_put_into_at_its_start_is_not_forked(run: Callable[[], None], tmp_path: Path) -> None:
-    assert forked(tmp_path, LD_PRELOAD="libvgpu.so") is None
+@pytest.mark.parametrize(("name", "value"), [("LD_PRELOAD", "libvgpu.so"), ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "75")])
+def test_a_tenant_whose_start_decides_or_proves_its_share_is_not_forked(
+    run: Callable[[], None], tmp_path: Path, name: str, value: str
+) -> None:
+    assert forked(tmp_path, **{name: value}) is None

@@ -15,13 +15,15 @@ from typing import BinaryIO
 
 from sharebench.core.files import SCRIPTS
 from sharebench.core.run_names import RUN_ID_VARIABLE
+from sharebench.measure.nodes.limits import CLIENT_VARIABLES
 from sharebench.measure.nodes.node import Node
 from tenant.contract.forking import MAX_MESSAGE_BYTES, SOCKET_KIND, ForkRequest
 
 KILLED = -9
 """Exit code of a tenant whose template has died, and which died with it."""
-# Programs that such a library is put into must be started with it.
-PRELOAD_VARIABLE = "LD_PRELOAD"
+# A library that is put into programs works at their start, and the variables that a process was started with are the
+# node's evidence of a client's own limits.
+START_VARIABLES = {"LD_PRELOAD", *CLIENT_VARIABLES}
 STOP_SECONDS = 5.0
 
 
@@ -96,7 +98,7 @@ def _receive(connection: socket.socket) -> Mapping[str, int] | None:
 
 def fork(python: Path, request: ForkRequest, out: BinaryIO, errors: BinaryIO) -> ForkedProcess | None:
     """Have the run's template fork a tenant; None where there is no template, or it cannot fork."""
-    if RUN_ID_VARIABLE not in os.environ or PRELOAD_VARIABLE in request["environment"]:
+    if RUN_ID_VARIABLE not in os.environ or not START_VARIABLES.isdisjoint(request["environment"]):
         return None
     connection = socket.socket(socket.AF_UNIX, SOCKET_KIND)
     try:
