@@ -159,8 +159,7 @@ class Forker:
             os.dup2(stream, number)
         _close_all_but()
         os.chdir(request["folder"])
-        if request["cores"] is not None:
-            os.sched_setaffinity(0, request["cores"])
+        os.sched_setaffinity(0, request["cores"])
         os.environ.clear()
         os.environ.update(request["environment"])
         tempfile.tempdir = None

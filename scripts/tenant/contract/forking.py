@@ -19,5 +19,5 @@ class ForkRequest(TypedDict):
     device: str
     arguments: list[str]
     environment: dict[str, str]
-    cores: list[int] | None
+    cores: list[int]
     folder: str

@@ -13,9 +13,10 @@ from unit.nodes.host.tenants import CORES, FOREVER, command_of, is_alive, wait_f
 
 from sharebench.measure.cell.window import measure_window, settle
 from sharebench.measure.nodes.contract import Grant, NodeError, TenantsFailed, classify_exit
-from sharebench.measure.nodes.host import processes
+from sharebench.measure.nodes.host import processes, template
 from sharebench.measure.nodes.host.launch import grant_environment
 from sharebench.measure.nodes.host.processes import ProcessTenants
+from tenant.contract.forking import ForkRequest
 
 NS = 1_000_000_000
 OUT_OF_MEMORY = "import sys; print('out of memory: 728 TiB', file=sys.stderr); sys.exit(12)"
@@ -59,6 +60,20 @@ def test_affinity_is_inherited_and_that_of_the_driver_is_restored(launch: Callab
     assert [os.sched_getaffinity(pid) for pid in tenants.pids()] == [{CORES[-1]}] * 2
     free = launch(FOREVER)
     assert sorted(os.sched_getaffinity(free.pids()[0])) == CORES
+
+
+def test_a_forked_tenant_runs_on_the_cores_of_the_jobs_device(
+    launch: Callable[..., ProcessTenants], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A template has all cores of its run."""
+    asked: list[ForkRequest] = []
+    monkeypatch.setattr(template, "fork", lambda _python, request, *_files: asked.append(request))
+    os.sched_setaffinity(0, CORES[-1:])
+    try:
+        launch(None)
+    finally:
+        os.sched_setaffinity(0, CORES)
+    assert [request["cores"] for request in asked] == [CORES[-1:]]
 
 
 def test_a_tenant_that_is_killed_ends_the_wait_at_once(launch: Callable[..., ProcessTenants]) -> None:

@@ -174,7 +174,8 @@ class ProcessTenants(TenantSet[TenantProcess]):
                     "device": device,
                     "arguments": list(program.argv[3:]),
                     "environment": environment,
-                    "cores": None if program.cores is None else list(program.cores),
+                    # Those of the job's device, unless the tenant has its own.
+                    "cores": sorted(os.sched_getaffinity(0)),
                     "folder": home,
                 }
                 if forked := template.fork(self.context.python, request, out, errors):
