@@ -165,10 +165,10 @@ class Matrix:
             generator = random.Random(f"{self.config['seed']}/{block}")
             block_plots = [plot for plot in plots if plot.block == block]
             generator.shuffle(block_plots)
-            if block == min(plot.block for plot in plots):
-                # Calibration has just measured the exclusive device, so starting there saves a switch.
-                block_plots.sort(key=lambda plot: plot.strategy != self.baseline)
             if self.order == "strategy":
+                if block == min(plot.block for plot in plots):
+                    # Calibration has just measured the exclusive device, so starting there saves a switch.
+                    block_plots.sort(key=lambda plot: plot.strategy != self.baseline)
                 # The job that configures a strategy runs at the rank of its first cell and sets the state of its first
                 # feasible cell. A cell of another strategy between these two would cost another switch.
                 strategies = list(dict.fromkeys(plot.strategy for plot in block_plots))
