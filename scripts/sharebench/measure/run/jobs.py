@@ -300,8 +300,10 @@ def measure_cells(run: Run, specs: list[str], code: str, calibrations: list[Path
     run.output = run.results / cells[0].raw
     if run.devices:
         run.use_device(run.record["placement"][placement.placement_key(study, cells[0])])
-    on_this_device = (part_for_device(read_calibration(path), run.node.identity) for path in calibrations)
+    on_this_device = [part_for_device(read_calibration(path), run.node.identity) for path in calibrations]
     references = {calibration["workload"]: calibration for calibration in on_this_device}
+    if run.devices and any(device_identity(each["node"]) != run.node.identity for each in on_this_device):
+        raise JobFailed("a calibration failed on this device; see logs/calibration")
     began: list[float] = []
 
     def begin(spec: Spec) -> None:

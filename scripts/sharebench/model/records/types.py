@@ -78,6 +78,7 @@ class Conditions(TypedDict):
 class Calibration(TypedDict):
     """The part of calibration/{workload}.json that cells use."""
 
+    node: NodeFacts
     workload: str
     output_digest: list[float] | None
     capacity_hz: float
