@@ -109,9 +109,17 @@ def spec_params(spec):
     The whole spec, for the command line, must not be a reason too, so its function takes `input`: Snakemake does not
     track such params.
     """
+    described = {}
+
+    def part(wildcards, name):
+        job = tuple(wildcards)
+        if job not in described:
+            whole = spec(wildcards)
+            described[job] = {key: describe_part(whole, key) for key in SPEC_KEYS}
+        return described[job][name]
+
     return {
-        name: lambda wildcards, name=name: describe_part(spec(wildcards), name)
-        for name in SPEC_KEYS
+        name: lambda wildcards, name=name: part(wildcards, name) for name in SPEC_KEYS
     }
 
 

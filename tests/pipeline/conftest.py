@@ -1,6 +1,7 @@
 """Checkouts and finished studies, made once and copied for each test."""
 
 import fcntl
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -40,47 +41,58 @@ def untouched_template(shared: Path) -> Path:
     return built_once(shared, "untouched", make_checkout)
 
 
-def finished_template(shared: Path, untouched: Path, study: str) -> Path:
+@pytest.fixture(scope="session")
+def place(shared: Path) -> Path:
+    """Where a checkout of this worker runs, always the same, so that runs can share imported code (`prefork.py`)."""
+    return shared / f"checkout-{os.getpid()}"
+
+
+def finished_template(shared: Path, untouched: Path, place: Path, study: str) -> Path:
     def build(folder: Path) -> None:
-        shutil.copytree(untouched, folder)
-        checkout = Checkout(folder, study)
+        shutil.copytree(untouched, place)
+        checkout = Checkout(place, study)
         checkout.save_first_run(checkout.run(cores=4).ok())
         kill_processes(checkout.processes())
-        shutil.rmtree(folder / "tmp")
-        (folder / "tmp").mkdir()
+        shutil.rmtree(place / "tmp")
+        (place / "tmp").mkdir()
+        place.rename(folder)
 
     return built_once(shared, study.removesuffix(".yaml"), build)
 
 
-def copied(template: Path, target: Path, study: str) -> Iterator[Checkout]:
-    shutil.copytree(template, target)
-    checkout = Checkout(target, study)
+def copied(template: Path, place: Path, after: Path, study: str) -> Iterator[Checkout]:
+    """A copy of the template, which moves to `after` when its test has ended."""
+    shutil.copytree(template, place)
+    checkout = Checkout(place, study)
     yield checkout
     # On a busy machine the last process of a job may need a moment to end.
     _, left = psutil.wait_procs(checkout.processes(), timeout=ENDING_SECONDS)
     kill_processes(left)
+    place.rename(after)
     # A test that leaves processes behind on purpose also asserts that the next run ends them.
     assert not left, f"left running: {left}"
 
 
 @pytest.fixture
-def untouched(untouched_template: Path, tmp_path: Path) -> Iterator[Checkout]:
+def untouched(untouched_template: Path, place: Path, tmp_path: Path) -> Iterator[Checkout]:
     """A checkout in which nothing has run."""
-    yield from copied(untouched_template, tmp_path / "checkout", "simulated.yaml")
+    yield from copied(untouched_template, place, tmp_path / "checkout", "simulated.yaml")
 
 
 @pytest.fixture
-def second_checkout(untouched_template: Path, tmp_path: Path) -> Iterator[Checkout]:
+def second_checkout(untouched_template: Path, place: Path, tmp_path: Path) -> Iterator[Checkout]:
     """Another checkout in which nothing has run."""
-    yield from copied(untouched_template, tmp_path / "second", "simulated.yaml")
+    second = place.with_name(f"{place.name}-second")
+    yield from copied(untouched_template, second, tmp_path / "second", "simulated.yaml")
 
 
 def finished_checkout(study: str) -> Callable[..., Iterator[Checkout]]:
     """Define a fixture: a checkout with a finished run of this study."""
 
     @pytest.fixture
-    def checkout(shared: Path, untouched_template: Path, tmp_path: Path) -> Iterator[Checkout]:
-        yield from copied(finished_template(shared, untouched_template, study), tmp_path / "checkout", study)
+    def checkout(shared: Path, untouched_template: Path, place: Path, tmp_path: Path) -> Iterator[Checkout]:
+        template = finished_template(shared, untouched_template, place, study)
+        yield from copied(template, place, tmp_path / "checkout", study)
 
     return checkout
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import psutil
 from pipeline.prefork import Forked
+from pipeline.prefork_client import CODE
 
 from sharebench.read.gates.gates import evaluate
 
@@ -29,16 +30,17 @@ TIMEOUT_SECONDS = 900  # for a run that hangs; no run takes so long, even on a b
 
 # These jobs take most of the time of a rerun and have tests of their own, so a stub only makes their files.
 STUBBED = ("figures", "report", "decide")
-STUB_SCRIPT = """import os, runpy, sys
-from pathlib import Path
+STUB_SCRIPT = """import os, sys
 sys.path.append({tests!r})
 from pipeline import prefork_client
 name, *arguments = sys.argv[1:]
 if name not in {stubbed!r}:
-    real = str(Path(__file__).with_name("real_job.py"))
+    real = os.path.join(os.path.dirname(__file__), "real_job.py")
     if prefork_client.SERVER in os.environ:
         sys.exit(prefork_client.run_in_server([real, *sys.argv[1:]]))
+    import runpy
     runpy.run_path(real, run_name="__main__")
+from pathlib import Path
 options = dict(zip(arguments[::2], arguments[1::2]))
 results = Path(options["--results"])
 if name == "figures":
@@ -181,6 +183,14 @@ class Checkout:
     root: Path
     study: str = "simulated.yaml"
     numbers: Iterator[int] = field(default_factory=itertools.count)
+    copied_code: dict[Path, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.copied_code = self.code()
+
+    def code(self) -> dict[Path, int]:
+        """Each source file of the library, and when it last changed."""
+        return {path: path.stat().st_mtime_ns for path in (self.root / "scripts").glob("*/**/*.py")}
 
     @property
     def results(self) -> Path:
@@ -243,6 +253,7 @@ class Checkout:
             "SHAREBENCH_LOCK_FOLDER": str(self.root / "tmp"),
             # A hypervisor may take CPU time from this machine; the gate of stolen time has unit tests.
             "SHAREBENCH_STEAL_PERCENT": "100",
+            **({CODE: str(self.root / "scripts")} if self.code() == self.copied_code else {}),
         }
 
     def save_first_run(self, result: Result) -> None:

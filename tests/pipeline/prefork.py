@@ -1,16 +1,21 @@
 """Run Python scripts in forks of a server that has their imports loaded: imports are most of a short run's work.
 
 As a module this file is the server. One connection is one run, of snakemake or of a job that snakemake starts. The
-client sends the standard streams and a line of JSON, and receives the process ID, then the exit code; closing the
+client sends the standard streams and the request, and receives the process ID, then the exit code; closing the
 connection kills the run.
-Each fork reports the modules that it had to import, and the server imports them for the next forks.
+Each fork reports the installed modules that it had to import, and the server imports them for the next forks. It also
+imports the packages of the first folder that a run names as CODE, and forks that name another, or none, forget them.
 """
 
+import atexit
 import contextlib
 import gc
 import importlib
+import itertools
 import json
+import marshal
 import os
+import pkgutil
 import random
 import runpy
 import select
@@ -20,15 +25,19 @@ import socket
 import subprocess
 import sys
 import sysconfig
+import threading
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pipeline.prefork_client import SERVER, ask, receive_number, send_number
+from pipeline.prefork_client import CODE, SERVER, ask, receive_number, send_number
 
 TESTS = Path(__file__).resolve().parents[1]
+_loaded: dict[str | None, list[str]] = {}
+"""The folder whose packages the server has imported, and all their modules."""
 
 
 class Forked:
@@ -92,6 +101,19 @@ def _import(names: list[str]) -> None:
                 importlib.import_module(name)
 
 
+def _load(code: str) -> None:
+    """Import the packages in this folder, except `tenant`, whose workloads need frameworks."""
+    before = set(sys.modules)
+    sys.path.insert(0, code)
+    for package in ("sharebench", "publication"):
+        _import([package])
+        paths = sys.modules[package].__path__
+        _import([module.name for module in pkgutil.walk_packages(paths, f"{package}.")])
+    sys.path.remove(code)
+    files = ((name, getattr(sys.modules[name], "__file__", None) or "") for name in set(sys.modules) - before)
+    _loaded[code] = [name for name, file in files if file.startswith(code)]
+
+
 def _run(request: dict[str, Any], files: list[int]) -> None:
     """Run the script in this child process."""
     os.setsid()
@@ -106,9 +128,32 @@ def _run(request: dict[str, Any], files: list[int]) -> None:
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
     random.seed()
     sys.argv = request["command"]
+    if request["env"].get(CODE) not in _loaded:
+        for name in itertools.chain.from_iterable(_loaded.values()):
+            del sys.modules[name]
     sys.path[:1] = [str(Path(sys.argv[0]).parent), *filter(None, request["env"].get("PYTHONPATH", "").split(":"))]
     importlib.invalidate_caches()
     runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def _exit_code(request: dict[str, Any], files: list[int]) -> int:
+    """Run the script, and end as an interpreter does; returns its exit code."""
+    code: Any = 0
+    try:
+        _run(request, files)
+    except SystemExit as end:
+        code = end.code
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    if not isinstance(code, int | None):
+        print(code, file=sys.stderr)
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return code or 0
 
 
 @dataclass(frozen=True)
@@ -137,8 +182,11 @@ class _Child:
 def _fork(connection: socket.socket) -> _Child:
     """Fork for the run that the client asks for; only the parent returns."""
     _, files, _, _ = socket.recv_fds(connection, 1, 3)
-    with connection.makefile() as lines:
-        request = json.loads(lines.readline())
+    with connection.makefile("rb") as stream:
+        request = marshal.load(stream)
+    # The run waits here, so that its test cannot edit the code yet.
+    if not _loaded and CODE in request["env"]:
+        _load(request["env"][CODE])
     reported, reporting = os.pipe()
     gc.freeze()
     if child := os.fork():
@@ -149,12 +197,10 @@ def _fork(connection: socket.socket) -> _Child:
         return _Child(connection, child, reported)
     os.close(reported)
     connection.close()
-    try:
-        _run(request, files)
-    finally:
-        os.write(reporting, json.dumps(_installed_modules()).encode())
-        os.close(reporting)
-    sys.exit()
+    code = _exit_code(request, files)
+    os.write(reporting, json.dumps(_installed_modules()).encode())
+    # An ordinary end would free all modules, and so copy the server's memory.
+    os._exit(code)
 
 
 def _serve(listener: socket.socket) -> None:
