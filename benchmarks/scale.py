@@ -121,6 +121,7 @@ def fabricate(job: tuple[StudyConfig, str, list[Cell]]) -> None:
     node = open_node(study.node_kind, study.node_options(), root / f".node-{os.getpid()}")
     calibrations: dict[str, Calibration] = {
         workload: {
+            "node": node.facts(),
             "workload": workload,
             "capacity_hz": 1.0,
             "output_digest": [1.0],
