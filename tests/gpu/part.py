@@ -24,7 +24,7 @@ from sharebench.study.open_study import open_study
 from sharebench.study.study import Study
 
 DEFAULTS = [REPOSITORY / "config" / f"{name}.yaml" for name in ("strategies", "workloads", "config")]
-RUN_SECONDS = 15
+RUN_SECONDS = 25
 """Expected time of a run besides its cells: its start, the facts of the devices, the restore."""
 CALIBRATION_SECONDS = 10
 
@@ -39,6 +39,10 @@ class Part:
     study_name: str
     overhead_seconds: float
     """Expected time for each start of tenants besides the windows."""
+    before: Mapping[str, Sequence[str]]
+    """By root, fingerprints of earlier code that measured the same, by a deviation of the design."""
+    first_seconds: float = 0
+    """Expected additional time of the first start on a machine."""
     target: str | None = None
     target_seconds: float = 0
 
@@ -79,20 +83,25 @@ class Part:
         window = 0.0 if NODE_KINDS[self.study.node_kind].is_virtual else float(self.study.config["window_seconds"])
         cells = [cell for block in blocks for cell in block]
         measuring = len(cells) * window + len({*map(self.study.start_of, cells)}) * self.overhead_seconds
+        at_once = max(1, min(devices, len(blocks)))
         calibrated = {name for cell in cells for name in self.study.calibrated_workloads(cell)}
         calibrating = len(calibrated) * (min(window, CALIBRATION_SECONDS) + self.overhead_seconds)
-        return measuring / devices + calibrating + self.target_seconds + RUN_SECONDS
+        return measuring / at_once + calibrating + self.first_seconds + self.target_seconds + RUN_SECONDS
 
     def checked(self, folder: Path, where: Path) -> set[Cell]:
-        """The cells of the study with records in a folder, which may be unpacked from the archive `where`.
+        """The cells that are measured in a folder, which may be unpacked from the archive `where`.
 
-        Raises Refusal for a record of another code or config.
+        Cells of earlier code count where `before` has it. Raises Refusal for a record of another config.
         """
-        found = {cell for cell in self.study.cells if (folder / cell.raw).is_file()}
+        found = {cell for cell in self.study.cells if is_measured(cell, folder)}
         for cell in sorted(found):
             record = read_json(folder / cell.raw, "spec", "code", "provenance")
+            now = self.study.code(cell.workload)
+            if record["code"] not in (now, *self.before.get(f"{self.study_name}/{cell.workload}", ())):
+                found.remove(cell)
+                continue
             try:
-                check_current(record, self.study.spec(cell).text, self.study.code(cell.workload))
+                check_current(record, self.study.spec(cell).text, record["code"])
             except RecordMismatch as mismatch:
                 commit = record["provenance"]["git_commit"] or "not known"
                 raise Refusal(
@@ -125,8 +134,16 @@ class Part:
         return True
 
 
+def is_measured(cell: Cell, folder: Path) -> bool:
+    """Whether the cell has a record of tenants that started, whatever became of them."""
+    if not (folder / cell.raw).is_file():
+        return False
+    record = read_json(folder / cell.raw, "status", "window")
+    return record["status"] != "infeasible" and (record["status"], record["window"]) != ("hung", None)
+
+
 def is_whole(block: Sequence[Cell], folder: Path) -> bool:
-    """Whether all cells of a block have records from one device."""
-    paths = [folder / cell.raw for cell in block]
-    devices = {device_identity(read_json(path, "node")["node"]) for path in paths if path.is_file()}
-    return all(path.is_file() for path in paths) and len(devices) == 1
+    """Whether all cells of a block are measured, and on one device."""
+    if not all(is_measured(cell, folder) for cell in block):
+        return False
+    return len({device_identity(read_json(folder / cell.raw, "node")["node"]) for cell in block}) == 1

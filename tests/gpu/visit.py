@@ -49,6 +49,7 @@ from sharebench.study.cells import Cell  # noqa: E402
 EDITION = REPOSITORY / "published" / "edition-two"
 FROZEN = "frozen.yaml"
 PACKAGES = REPOSITORY / "envs" / "tenant-gpu.txt"
+EXAMPLES = REPOSITORY / "examples"
 PUBLICATIONS = {"h200": "h200-two"}
 """Folders of published/ for products of which there is an edition already; others have the product's short name."""
 RESERVE_SECONDS = 60
@@ -73,7 +74,19 @@ class Edition:
     @cached_property
     def parts(self) -> list[Part]:
         text = (self.folder / "modules.yaml").read_text(encoding="utf-8")
-        return [Part(self.folder, self.changes, study_name=line.pop("study"), **line) for line in yaml.safe_load(text)]
+        common = {"folder": self.folder, "changes": self.changes, "before": self.was_frozen.get("before", {})}
+        return [Part(**common, study_name=line.pop("study"), **line) for line in yaml.safe_load(text)]
+
+    @cached_property
+    def was_frozen(self) -> dict[str, Any]:
+        """What frozen.yaml has: `packages`, `specs`, `roots`, and `before` by root; nothing without the file."""
+        path = self.folder / FROZEN
+        return yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+    def freeze(self) -> None:
+        """Write frozen.yaml; the codes `before` of those that were frozen stay."""
+        kept = {key: self.was_frozen[key] for key in ("before",) if key in self.was_frozen}
+        (self.folder / FROZEN).write_text(yaml.safe_dump(self.frozen() | kept, sort_keys=False), encoding="utf-8")
 
     @property
     def visits_folder(self) -> Path:
@@ -85,32 +98,49 @@ class Edition:
         return {path: archive.unpack(path) for path in sorted(self.visits_folder.glob("*.zip"))}
 
     def here(self) -> "Edition":
-        """The edition for this host and its product. Raises NodeError."""
+        """The edition for this host and its product. Raises NodeError, and Refusal where a cell is infeasible."""
         first = self.parts[0].study
         devices = placement.study_devices(first, {})
         (node, *_) = placement.open_nodes(first, self.now, devices)
+        plots = {(part.module, cell.strategy, cell.replicas): part for part in self.parts for cell in part.study.cells}
+        lines = [
+            f"{part.study_name}, {strategy} × {replicas}: {reason}"
+            for (_, strategy, replicas), part in plots.items()
+            if (reason := node.infeasible(part.study.strategies[strategy], replicas)) is not None
+        ]
+        if lines:
+            raise Refusal("\n".join(["this host cannot measure the design:", *lines]))
         return replace(self, publication=publication_of(node.facts()["product"]), device_count=len(devices))
 
     def frozen(self) -> dict[str, Any]:
-        """The fingerprints of all code that measures the edition, by root, and the digest of the packages' lock."""
+        """The fingerprints of all code that measures the edition, by root, and digests of what its cells are.
+
+        They are the packages' lock, and the specs of all cells with the programs that these start.
+        """
         roots: dict[str, str] = {}
+        specs = hashlib.sha256()
         for part in self.parts:
             study = part.study
             roots[f"node {study.node_kind}"] = study.node_code()
-            workloads = () if part.is_probe else {name for cell in study.cells for name in study.components(cell)}
+            cells = [] if part.is_probe else study.cells
+            workloads = {name for cell in cells for name in (cell.workload, *study.components(cell))}
             roots |= {f"{part.study_name}/{name}": study.code(name) for name in workloads}
+            for cell in sorted(cells):
+                specs.update(study.spec(cell).text.encode())
             if part.target is not None:
                 stage = part.target.removeprefix("measure_")
                 roots[stage] = fingerprint.stage_fingerprint(stage)
-        return {"packages": hashlib.sha256(PACKAGES.read_bytes()).hexdigest(), "roots": dict(sorted(roots.items()))}
+        for path in sorted(EXAMPLES.glob("*.py")):
+            specs.update(path.read_bytes())
+        digests = {"packages": hashlib.sha256(PACKAGES.read_bytes()).hexdigest(), "specs": specs.hexdigest()}
+        return {**digests, "roots": dict(sorted(roots.items()))}
 
     def check_frozen(self, folder: Path) -> None:
         """Raise Refusal where the code is not that of the folder's frozen.yaml; without the file all code is right."""
         if not (folder / FROZEN).is_file():
             return
         was, now = yaml.safe_load((folder / FROZEN).read_text(encoding="utf-8")), self.frozen()
-        both = ({"packages": each["packages"], **each["roots"]} for each in (was, now))
-        before, after = both
+        before, after = ({key: each[key] for key in ("packages", "specs")} | each["roots"] for each in (was, now))
         if changed := sorted(root for root in before | after if before.get(root) != after.get(root)):
             raise Refusal(
                 f"{folder / FROZEN}: the measuring code is another for {', '.join(changed)}; take the commit that the "
@@ -142,43 +172,44 @@ class Edition:
         """Measure what fits before `until` (in time.monotonic). Raises Refusal at the end if studies failed."""
         failed = []
         for part in self.parts:
-            left = until - time.monotonic()
             try:
-                if not (self.probe(part, left) if part.is_probe else self.measure_part(part, left)):
+                if not (self.probe(part, until) if part.is_probe else self.measure_part(part, until)):
                     break
             except subprocess.CalledProcessError:
                 failed.append(part.study_name)
+            # A machine may be lost in the next part.
+            self.pack()
         if failed:
             raise Refusal(f"failed: {', '.join(failed)}; the causes are above")
 
-    def measure_part(self, part: Part, left: float) -> bool:
+    def measure_part(self, part: Part, until: float) -> bool:
         """Measure the next blocks of a study; returns whether there is time for more."""
         folder = self.now / part.study_name
-        blocks = self.next_blocks(part, left)
+        blocks = self.next_blocks(part, seconds_until(until))
         is_probed = part.target is None or (folder / "nodes" / f"{part.target.removeprefix('measure_')}.json").is_file()
         if not blocks and (is_probed or not folder.is_dir()):
             return True
         print(f"== {self.describe(part, blocks)}", flush=True)
         wanted = part.checked(folder, folder).union(*blocks)
         others = [cell.folder.removeprefix("cells/") for cell in part.study.cells if cell not in wanted]
-        more: dict[str, Any] = {"exclude": [*part.study.config["exclude"], *others], "seconds": max(left, 0)}
+        more: dict[str, Any] = {"exclude": [*part.study.config["exclude"], *others]}
         if part.study.node_kind == "nvidia" and not part.uses_all_devices:
             # Another GPU in each visit.
             more["nvidia"] = {**self.changes["nvidia"], "gpu": str(len(self.visits) % self.device_count)}
         # What reads records waits for the merge.
-        if blocks and not part.snakemake(folder, "--omit-from", "aggregate", "export_histograms", **more):
-            return False
-        return is_probed or part.snakemake(folder, str(part.target), **more)
+        targets = [["--omit-from", "aggregate", "export_histograms"]] if blocks else []
+        targets += [] if is_probed else [[str(part.target)]]
+        return all(part.snakemake(folder, *each, seconds=seconds_until(until), **more) for each in targets)
 
-    def probe(self, part: Part, left: float) -> bool:
+    def probe(self, part: Part, until: float) -> bool:
         """Probe the time slice with each number of tenants, unless a visit has; whether there is time for more."""
-        if any(probes.missing(visit) == [] for visit in self.visits.values()) or left < part.target_seconds:
+        is_probed = any(probes.missing(visit) == [] for visit in self.visits.values())
+        if is_probed or seconds_until(until) < part.target_seconds:
             return True
         for tenants in probes.missing(self.now):
             print(f"== {part.module} {part.study_name}: {tenants} tenants", flush=True)
-            if not part.snakemake(
-                self.now / part.study_name, str(part.target), seconds=left, timeslice_tenants=tenants
-            ):
+            folder, left = self.now / part.study_name, seconds_until(until)
+            if not part.snakemake(folder, str(part.target), seconds=left, timeslice_tenants=tenants):
                 return False
             probes.keep(self.now / part.study_name, self.now, tenants)
         return True
@@ -289,6 +320,11 @@ def publication_of(product: str) -> str:
     return PUBLICATIONS.get(name, name)
 
 
+def seconds_until(until: float) -> float:
+    """What is left of a visit that ends at `until` (in time.monotonic)."""
+    return max(0.0, until - time.monotonic())
+
+
 def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
@@ -313,8 +349,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.merge or options.freeze:
             anywhere = replace(edition, changes={**changes, "measured_elsewhere": True})
             if options.freeze:
-                text = yaml.safe_dump(anywhere.frozen(), sort_keys=False)
-                (edition.folder / FROZEN).write_text(text, encoding="utf-8")
+                anywhere.freeze()
                 return
             for line in anywhere.merge(options.merge):
                 print(line, flush=True)

@@ -1,5 +1,6 @@
 """Visits to a host with two devices add up to studies: each measures the next blocks, and their archives are merged."""
 
+import json
 import shutil
 import signal
 import subprocess
@@ -9,8 +10,12 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
+from gpu.part import is_measured
 from pipeline.harness import REPOSITORY, TIMEOUT_SECONDS, Checkout
 from tables import rows
+
+from sharebench.study.cells import Cell
 
 pytestmark = pytest.mark.thorough
 
@@ -104,6 +109,30 @@ def test_visits_measure_the_next_blocks_with_the_frozen_code_and_are_merged(chec
     checkout.run(config=["from=published/a100/core"]).ok()
     again = shutil.copy(first, first.with_name("again.zip"))
     assert "a visit before has core" in visit(checkout, "--merge", str(again), code=1)
+
+    # After a defect, cells of the earlier code count where the design says so.
+    frozen = checkout.root / "published/two/frozen.yaml"
+    earlier = yaml.safe_load(frozen.read_text())["roots"]["core/alpha"]
+    code.write_text(f"{before}\nCHANGED = 1\n")
+    visit(checkout, "--freeze")
+    assert "C core: 4 cells, block 1, 2 of alpha" in visit(checkout)
+    leave(checkout)
+    frozen.write_text(f"{frozen.read_text()}before: {{core/alpha: [{earlier}]}}\n")
+    assert "C core" not in visit(checkout)
+
+
+@pytest.mark.parametrize(
+    ("status", "window", "counts"),
+    [("ok", {}, True), ("crashed", None, True), ("hung", {}, True), ("hung", None, False), ("infeasible", None, False)],
+)
+def test_a_cell_whose_tenants_never_started_is_measured_again(
+    tmp_path: Path, status: str, window: object, counts: bool
+) -> None:
+    cell = Cell("mps", "alpha", 2, 1)
+    assert not is_measured(cell, tmp_path)
+    (tmp_path / cell.folder).mkdir(parents=True)
+    (tmp_path / cell.raw).write_text(json.dumps({"status": status, "window": window}))
+    assert is_measured(cell, tmp_path) == counts
 
 
 def test_ctrl_c_keeps_whole_blocks_and_the_next_call_goes_on(checkout: Checkout) -> None:
