@@ -1,7 +1,6 @@
 """Helpers of the tests on a GPU: runs of the pipeline, the owner's settings, leftovers on the host."""
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -10,12 +9,13 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psutil
 import pynvml
 
 from sharebench.core.run_names import RUN_ID_VARIABLE
+from sharebench.read.gates.gates import read_judged
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RUN_SECONDS = 300
@@ -96,10 +96,9 @@ def our_folders() -> list[Path]:
 
 
 def record_of(results: Path, strategy: str, workload: str, replicas: int) -> dict[str, Any]:
-    """The record of a cell's first repeat."""
+    """The record of a cell's first repeat, with its verdicts."""
     path = results / f"cells/{strategy}/{workload}/n{replicas}/r1/raw.json"
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
+    return cast(dict[str, Any], read_judged(path))
 
 
 def assert_valid(record: dict[str, Any]) -> None:

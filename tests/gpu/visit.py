@@ -359,8 +359,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         try:
             edition.measure(until)
         finally:
-            if (made := edition.pack()) is not None:
-                print(f"this visit: {made}", flush=True)
+            made = edition.pack()
+            nothing = f"nothing that is missing fits into {options.minutes:g} min"
+            print(nothing if made is None else f"this visit: {made}", flush=True)
     except KeyboardInterrupt:
         sys.exit("interrupted; what is whole is in the archive")
     except (Refusal, ConfigError, NodeError, archive.ArchiveError, subprocess.CalledProcessError) as error:
