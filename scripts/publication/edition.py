@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 import yaml
 
 from publication import replication
@@ -18,7 +19,7 @@ from publication.findings import Entry, parse_entry
 from publication.numbers import BlockKey, DataSet, MissingNumber, number_from
 from publication.tables import markdown
 from sharebench.read.report.words import format_number
-from sharebench.read.statistics.intervals import Estimate, holm, welch_estimate
+from sharebench.read.statistics.intervals import Estimate, holm, log_interval, welch_estimate
 
 DESIGN_FOLDER = Path("published/edition-two")
 OUTCOMES_FILE = DESIGN_FOLDER / "outcomes.yaml"
@@ -100,36 +101,45 @@ def within_probability(estimate: Estimate, limit: Estimate, percent: float) -> f
     return max(found)
 
 
-def pooled_estimate(data: DataSet, entry: OutcomeEntry) -> Estimate:
-    """The ratio of an outcome with the variance pooled over all rows of its workload in the study.
+def estimate_outcome(data: DataSet, entry: OutcomeEntry) -> Estimate:
+    """The geometric mean of an outcome's ratio over the units that have both sides in a block; `n` counts these units.
 
-    Row and unit (device and block) are additive effects on the logs; what is left is the variance of one value.
-    Raises MissingNumber where a row lacks a unit.
+    With fewer than UNITS_FOR_OWN_VARIANCE units the variance is pooled. Raises MissingNumber where no unit has both.
+    """
+    over, under = (data.values_by_block(side, entry.metric, "device") for side in (entry.over, entry.under))
+    ratios = _mean_logs_by_unit({block: over[block] / under[block] for block in over.keys() & under.keys()})
+    if not ratios:
+        raise MissingNumber(f"{data.name} has no device with both sides of outcome {entry.outcome}")
+    own = log_interval([math.exp(log) for log in ratios.values()])
+    if own.n >= UNITS_FOR_OWN_VARIANCE:
+        return own
+    variance, degrees = _pooled_variance(data, entry)
+    return welch_estimate(math.log(own.value), [(variance and 2 * variance / own.n, degrees)], own.n)
+
+
+def _mean_logs_by_unit(values: Mapping[BlockKey, float]) -> dict[str, float]:
+    """The mean log of each unit, over its blocks."""
+    found: dict[str, list[float]] = {}
+    for (unit, *_), value in sorted(values.items()):
+        found.setdefault(unit, []).append(math.log(value))
+    return {unit: math.fsum(logs) / len(logs) for unit, logs in found.items()}
+
+
+def _pooled_variance(data: DataSet, entry: OutcomeEntry) -> tuple[float | None, int]:
+    """Variance of the log of a row in a unit, over all rows of the workload in the study, with degrees of freedom.
+
+    Row and unit are additive effects, fitted by least squares, since a unit may lack a row. None where nothing is left.
     """
     where = {"tenant_workload": entry.over.get("tenant_workload", entry.over["workload"])}
     keys = ["strategy", "workload", "replicas"]
     points = data.valid_cells(where)[keys].drop_duplicates().itertuples(index=False, name=None)
-
-    def values(*point: object) -> dict[BlockKey, float]:
-        return data.values_by_block(where | dict(zip(keys, point, strict=True)), entry.metric, "device")
-
-    rows = [values(*point) for point in points]
-    units = sorted(set.intersection(*map(set, rows)))
-    over, under = (values(*(side[key] for key in keys)) for side in (entry.over, entry.under))
-    if len(units) < 2 or len(rows) < 2:
-        return data.estimate(entry.over, entry.under, entry.metric)
-    logs = np.log([[row[unit] for unit in units] for row in rows])
-    residuals = logs - logs.mean(axis=0) - logs.mean(axis=1, keepdims=True) + logs.mean()
-    degrees = (len(rows) - 1) * (len(units) - 1)
-    variance = float((residuals**2).sum()) / degrees * 2 / len(units)
-    mean = sum(math.log(over[unit] / under[unit]) for unit in units) / len(units)
-    return welch_estimate(mean, [(variance, degrees)], len(units))
-
-
-def estimate_outcome(data: DataSet, entry: OutcomeEntry) -> Estimate:
-    """The ratio of an outcome, with its own variance where there are at least UNITS_FOR_OWN_VARIANCE units."""
-    estimate = data.estimate(entry.over, entry.under, entry.metric)
-    return estimate if estimate.n >= UNITS_FOR_OWN_VARIANCE else pooled_estimate(data, entry)
+    sides = [where | dict(zip(keys, point, strict=True)) for point in points]
+    rows = [_mean_logs_by_unit(data.values_by_block(side, entry.metric, "device")) for side in sides]
+    table = pd.DataFrame(rows).stack().dropna()
+    effects = pd.get_dummies(table.index.to_frame(), columns=[0, 1], dtype=float).to_numpy()
+    fitted, _, rank, _ = np.linalg.lstsq(effects, table.to_numpy())
+    degrees = len(table) - int(rank)
+    return float(((table - effects @ fitted) ** 2).sum()) / degrees if degrees else None, degrees
 
 
 def decide_outcomes(entries: Sequence[OutcomeEntry], studies: DataSets, all_studies: DataSets) -> list[Outcome]:
@@ -167,6 +177,7 @@ def primary_outcomes_table(studies: DataSets, all_studies: DataSets, root: Path)
                 "outcome": each.entry.what,
                 "edition one": each.entry.edition_one,
                 "now": number_from(each.estimate).formatted() if each.estimate else "",
+                "units": _format_units(each) if each.estimate else "",
                 "claim": f"{each.entry.claim}{limit}",
                 "p": "" if each.p is None else f"{each.p:.2g}",
                 "Holm's p": "" if each.p is None else f"{each.p_holm:.2g}",
@@ -174,6 +185,12 @@ def primary_outcomes_table(studies: DataSets, all_studies: DataSets, root: Path)
             }
         )
     return markdown(rows)
+
+
+def _format_units(outcome: Outcome) -> str:
+    n = outcome.estimate.n if outcome.estimate else 0
+    pooled = ", variance pooled" if n < UNITS_FOR_OWN_VARIANCE else ""
+    return f"{n}{pooled}"
 
 
 def editions_table(studies: DataSets, all_studies: DataSets, _: Path) -> str:

@@ -1,5 +1,6 @@
 """The results that the design of edition two asks for, on planted data, and its outcomes as the design lists them."""
 
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from unit.papers import data_set, publish
 
 from publication import edition
 from publication.edition import OutcomeEntry, decide_outcomes, read_outcomes
-from publication.numbers import DataSet
+from publication.numbers import DataSet, MissingNumber
 from sharebench.read.statistics.intervals import log_interval
 
 ROOT = Path(__file__).parents[3]
@@ -172,3 +173,42 @@ def test_few_units_have_the_variance_of_all_rows_of_their_workload(tmp_path: Pat
     assert pooled.value == pytest.approx(
         data.estimate(claim(1, "above").over, claim(1, "above").under, "latency_mean_seconds").value
     )
+
+
+def core(root: Path) -> DataSet:
+    """Nine rows of a workload on three devices: of one block each, but two on the first."""
+    points = [point(strategy, 2.0, count) for strategy in ("time-slicing", "mps", "mps-limited") for count in (2, 3, 7)]
+    planted(root, "two/study", points)
+    with edited_table(root / "made/two/study/tables/cells.csv") as table:
+        table["valid"] = table["repeat"] <= 4
+        table.loc[table["repeat"] == 4, "device"] = "d1"
+    return data_set(root, "two/study")
+
+
+def test_units_are_devices_and_no_blocks(tmp_path: Path) -> None:
+    data = core(tmp_path)
+    found = edition.estimate_outcome(data, claim(1, "above", limit=1))
+    assert (found.n, found.degrees_of_freedom) == (3, 16)
+    over, under = (
+        np.log(data.valid_cells(where).groupby("device")["latency_mean_seconds"].apply(stats.gmean))
+        for where in (claim(1, "above").over, claim(1, "above").under)
+    )
+    assert math.log(found.value) == pytest.approx((over - under).mean())
+
+
+def test_an_excluded_cell_of_another_row_drops_no_unit(tmp_path: Path) -> None:
+    core(tmp_path)
+    entry, path = claim(1, "above", limit=1), tmp_path / "made/two/study/tables/cells.csv"
+    whole = edition.estimate_outcome(data_set(tmp_path, "two/study"), entry)
+    with edited_table(path) as table:
+        is_other = (table["strategy"] == "mps-limited") & (table["replicas"] == 2) & (table["repeat"] == 2)
+        table["valid"] &= ~is_other
+    found = edition.estimate_outcome(data_set(tmp_path, "two/study"), entry)
+    assert (found.value, found.n) == (whole.value, 3) and found.degrees_of_freedom == 15
+    with edited_table(path) as table:
+        table["valid"] &= (table["strategy"] != "mps") | (table["replicas"] != 7) | (table["repeat"] != 2)
+    assert edition.estimate_outcome(data_set(tmp_path, "two/study"), entry).n == 2
+    with edited_table(path) as table:
+        table["valid"] &= (table["strategy"] != "mps") | (table["replicas"] != 7)
+    with pytest.raises(MissingNumber, match="no valid cell"):
+        edition.estimate_outcome(data_set(tmp_path, "two/study"), entry)
