@@ -33,6 +33,8 @@ class OutcomeEntry(Entry):
 
     outcome: int
     study: str
+    unit: Literal["device", "machine"] = "device"
+    """Column of tables/cells.csv that names what repeats are of, as in the design's table of modules."""
     what: str
     over: dict[str, Any]
     under: dict[str, Any]
@@ -106,10 +108,10 @@ def estimate_outcome(data: DataSet, entry: OutcomeEntry) -> Estimate:
 
     With fewer than UNITS_FOR_OWN_VARIANCE units the variance is pooled. Raises MissingNumber where no unit has both.
     """
-    over, under = (data.values_by_block(side, entry.metric, "device") for side in (entry.over, entry.under))
+    over, under = (data.values_by_block(side, entry.metric, entry.unit) for side in (entry.over, entry.under))
     ratios = _mean_logs_by_unit({block: over[block] / under[block] for block in over.keys() & under.keys()})
     if not ratios:
-        raise MissingNumber(f"{data.name} has no device with both sides of outcome {entry.outcome}")
+        raise MissingNumber(f"{data.name} has no {entry.unit} with both sides of outcome {entry.outcome}")
     own = log_interval([math.exp(log) for log in ratios.values()])
     if own.n >= UNITS_FOR_OWN_VARIANCE:
         return own
@@ -134,7 +136,7 @@ def _pooled_variance(data: DataSet, entry: OutcomeEntry) -> tuple[float | None, 
     keys = ["strategy", "workload", "replicas"]
     points = data.valid_cells(where)[keys].drop_duplicates().itertuples(index=False, name=None)
     sides = [where | dict(zip(keys, point, strict=True)) for point in points]
-    rows = [_mean_logs_by_unit(data.values_by_block(side, entry.metric, "device")) for side in sides]
+    rows = [_mean_logs_by_unit(data.values_by_block(side, entry.metric, entry.unit)) for side in sides]
     table = pd.DataFrame(rows).stack().dropna()
     effects = pd.get_dummies(table.index.to_frame(), columns=[0, 1], dtype=float).to_numpy()
     fitted, _, rank, _ = np.linalg.lstsq(effects, table.to_numpy())
@@ -190,7 +192,7 @@ def primary_outcomes_table(studies: DataSets, all_studies: DataSets, root: Path)
 def _format_units(outcome: Outcome) -> str:
     n = outcome.estimate.n if outcome.estimate else 0
     pooled = ", variance pooled" if n < UNITS_FOR_OWN_VARIANCE else ""
-    return f"{n}{pooled}"
+    return f"{n} {outcome.entry.unit}{'s' if n > 1 else ''}{pooled}"
 
 
 def editions_table(studies: DataSets, all_studies: DataSets, _: Path) -> str:

@@ -103,6 +103,8 @@ def test_each_product_has_its_own_publication(product: str, folder: str) -> None
 
 
 def test_the_outcomes_are_those_of_the_design() -> None:
+    units = dict(re.findall(r"^\| [A-Z] \| `([a-z-]+)` \| (\w+) \|", DESIGN, flags=re.MULTILINE))
+    assert all(each.unit == units[each.study] for each in read_outcomes(visit.REPOSITORY))
     rows = re.findall(r"^\| (\d+) \| `([a-z-]+)` \| .* \| ([^|]+) \| ([^|]+) \|$", DESIGN, flags=re.MULTILINE)
     claims = {"within": "within {0.within_percent:g} %"}
     expected = [

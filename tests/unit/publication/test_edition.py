@@ -182,18 +182,21 @@ def core(root: Path) -> DataSet:
     with edited_table(root / "made/two/study/tables/cells.csv") as table:
         table["valid"] = table["repeat"] <= 4
         table.loc[table["repeat"] == 4, "device"] = "d1"
+        table["machine"] = table["device"].replace("d3", "d2")
     return data_set(root, "two/study")
 
 
-def test_units_are_devices_and_no_blocks(tmp_path: Path) -> None:
+def test_units_are_devices_or_machines_and_no_blocks(tmp_path: Path) -> None:
     data = core(tmp_path)
-    found = edition.estimate_outcome(data, claim(1, "above", limit=1))
-    assert (found.n, found.degrees_of_freedom) == (3, 16)
+    devices, machines = (
+        edition.estimate_outcome(data, claim(1, "above", limit=1, unit=unit)) for unit in ("device", "machine")
+    )
+    assert (devices.n, devices.degrees_of_freedom) == (3, 16) and (machines.n, machines.degrees_of_freedom) == (2, 8)
     over, under = (
         np.log(data.valid_cells(where).groupby("device")["latency_mean_seconds"].apply(stats.gmean))
         for where in (claim(1, "above").over, claim(1, "above").under)
     )
-    assert math.log(found.value) == pytest.approx((over - under).mean())
+    assert math.log(devices.value) == pytest.approx((over - under).mean())
 
 
 def test_an_excluded_cell_of_another_row_drops_no_unit(tmp_path: Path) -> None:
