@@ -92,6 +92,32 @@ def test_a_whole_block_may_be_of_another_device_but_not_one_of_its_cells(finishe
     assert "measured with another calibration" in refused.out
 
 
+def test_a_block_of_a_joined_study_has_its_own_calibration_and_software(finished: Checkout) -> None:
+    def measured(repeat: str, version: str) -> None:
+        def edit(record: dict[str, Any]) -> None:
+            record["provenance"].update(packages={"numpy": version})
+            record["calibration"].update(output_digest=[float(repeat)])
+
+        for cell in finished.measured_cells():
+            if "/alpha/" in cell and cell.endswith(repeat):
+                finished.edit_record(cell, edit)
+
+    measured("1", "1.0.0")
+    measured("2", "2.0.0")
+    refused = finished.run(*TABLES)
+    assert "measured with another calibration" in refused.out and "package numpy 1.0.0 → 2.0.0" in refused.out
+    joined: dict[str, Any] = {"config": ["measured_elsewhere=true"]}
+    finished.run(*TABLES, **joined).ok()
+    note = "Software differs between blocks, and never within one: package numpy 1.0.0 or 2.0.0."
+    assert note in (finished.results / "tables/summary.md").read_text()
+
+    finished.edit_record("mps/alpha/1/1", lambda record: record["provenance"].update(packages={"numpy": "0.1"}))
+    finished.edit_record("mig/alpha/1/2", lambda record: record["calibration"].update(output_digest=[3.0]))
+    refused = finished.run(*TABLES, **joined)
+    assert f"{FILE.replace('n2', 'n1')}: not the newest cell's: package numpy 0.1 → 1.0.0" in refused.out
+    assert "cells/mig/alpha/n1/r2/raw.json: measured with another calibration" in refused.out
+
+
 def test_a_device_file_of_another_device_than_the_cells_is_refused(finished: Checkout) -> None:
     device = finished.results / "nodes/device.json"
     facts = json.loads(device.read_text())

@@ -153,7 +153,7 @@ class StudyConfig(_From, QuestionKeys):
     measured_elsewhere: Annotated[Flag, Field(default=False)]
     """Whether other machines have measured this study, as where
     [`sharebench join`](../docs/gpu-host.md#on-a-host-with-several-gpus) has made it: whether this one could is not
-    checked, and its tables may be made here."""
+    checked, its tables may be made here, and its blocks may differ in calibrations, driver and packages."""
     timeslice_tenants: Annotated[Tenants, Field(default=2)]
     """Number of tenants that [`snakemake probe_timeslice`](../docs/timeslice.md) watches; no cell depends on it."""
     warmup: Section[Warmup]

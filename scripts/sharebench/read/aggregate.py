@@ -138,7 +138,8 @@ def write_tables(study: Study, data: Path, results: Path, run: run_record.RunRec
     refused = checker.refused | checker.mismatched()
     if refused:
         raise RecordsRefused(refusal_message(refused, results, measured_here=not study.config["from"]))
-    for line in (device_remark(tables["cells"]["device"].nunique()), dataset.short_windows_note(study)):
+    devices = device_remark(tables["cells"]["device"].nunique())
+    for line in (devices, checker.software_remark(), dataset.short_windows_note(study)):
         if line not in run["not_shown"]:
             run = run | {"not_shown": f"{run['not_shown']} {line}".strip()}
     _write(tables, checker, run, results / "tables", "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,8 +87,13 @@ class Checker:
         """The device's SMs or cores, as far as the sound records know."""
         self.refused: dict[Path, str] = {}
         self._origins: dict[Path, _Origin] = {}
-        self._first_references: dict[tuple[str, str], Mapping[str, object]] = {}
-        """The references of the first cell by workload and device, for devices without a calibration of their own."""
+        self._is_joined: bool = study.config["measured_elsewhere"]
+        """Whether several hosts or visits have measured the study, each with its calibrations and its software."""
+        self._first_references: dict[tuple[object, ...], Mapping[str, object]] = {}
+        """The references of the first cell by workload and device, for devices without a calibration of their own.
+
+        In a joined study, also by block.
+        """
         self.calibrations = {workload: self._calibration(workload) for workload in study.calibrated_workloads()}
 
     def _calibration(self, workload: str) -> Calibration | None:
@@ -113,7 +118,8 @@ class Checker:
     def _is_outdated(self, record: Record, workload: str) -> bool:
         """Whether a record used another reference of the workload than its calibration has now.
 
-        On another device than the calibration's, the first cell there is the reference. False without a calibration.
+        On another device than the calibration's, the first cell there is the reference, and so it is in a block of a
+        joined study. False without a calibration.
         """
         calibration, device = record["calibration"], record["node"]["device"]
         used: dict[str, object] = {**(calibration or {}), **workload_reference(calibration, workload)}
@@ -121,7 +127,9 @@ class Checker:
         if current is None:
             return False
         now: Mapping[str, object] = part_for_device(current, device_identity(record["node"]))
-        if cast(Calibration, now)["node"]["device"] != device:
+        if self._is_joined:
+            now = self._first_references.setdefault((workload, device, record["cell"]["block"]), used)
+        elif cast(Calibration, now)["node"]["device"] != device:
             now = self._first_references.setdefault((workload, device), used)
         return any(now[key] != value for key, value in used.items() if key in now and value is not None)
 
@@ -154,20 +162,30 @@ class Checker:
     def mismatched(self) -> dict[Path, str]:
         """Reasons why files cannot be in one table with the newest ones.
 
-        Product, driver and packages must be those of the newest file that has any. The cells of one workload in one
-        block must be on one device, since ratios are taken within blocks; different blocks and workloads may be on
-        different devices of one product.
+        Product, driver and packages must be those of the newest file that has any; in a joined study driver and
+        packages those of the newest in the block. The cells of one workload in one block must be on one device, since
+        ratios are taken within blocks; different blocks and workloads may be on different devices of one product.
         """
         newest: Identity = {}
+        in_block: defaultdict[WorkloadBlock, Identity] = defaultdict(dict)
         devices: dict[WorkloadBlock, str] = {}
         for origin in sorted(self._origins.values(), key=lambda origin: origin.started_epoch_seconds):
             newest |= origin.identity
             devices |= dict.fromkeys(origin.blocks, origin.device)
+            for block in origin.blocks:
+                in_block[block] |= origin.identity
         of_cells = set(devices.values()) or {origin.device for origin in self._origins.values()}
         machines = {origin.machine for origin in self._origins.values() if origin.blocks} - {None}
         refused = {}
         for path, origin in self._origins.items():
-            differences = [f"{key} {old} → {newest[key]}" for key, old in origin.identity.items() if old != newest[key]]
+            expected = newest
+            if self._is_joined:
+                own = (in_block[block] for block in origin.blocks)
+                expected = {key: value for each in (origin.identity, *own) for key, value in each.items()}
+                expected["product"] = newest["product"]
+            differences = [
+                f"{key} {old} → {expected[key]}" for key, old in origin.identity.items() if old != expected[key]
+            ]
             others = [devices[block] for block in origin.blocks if devices[block] != origin.device]
             if others or origin.device_identities.isdisjoint(of_cells | machines):
                 differences.insert(0, f"device {origin.device} → {(others or sorted(of_cells))[0]}")
@@ -177,6 +195,15 @@ class Checker:
         if newest and _identities(read_device(device)).isdisjoint(of_cells | machines):
             refused[device] = "not the newest cell's device"
         return refused
+
+    def software_remark(self) -> str:
+        """The remark of a joined study's tables on drivers and packages that differ; empty where none do."""
+        versions: defaultdict[str, set[str]] = defaultdict(set)
+        for origin in self._origins.values():
+            for key, version in origin.identity.items():
+                versions[key] |= {version} if version else set()
+        several = [f"{key} {' or '.join(sorted(own))}" for key, own in versions.items() if len(own) > 1]
+        return f"Software differs between blocks, and never within one: {', '.join(several)}." if several else ""
 
 
 def refusal_message(refused: Mapping[Path, str], results: Path, measured_here: bool = True) -> str:
