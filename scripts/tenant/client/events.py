@@ -105,7 +105,7 @@ class TokenEvents:
             raise compressed(content_encoding)
         self._times_ns = array("q")
         self._tokens = array("q")
-        self._counted = self._reported = 0
+        self._documents = self._counted = self._reported = 0
         self._content_type = media_type(content_type)
         self._begin = b""
         self._framing: Framing | None = None
@@ -147,6 +147,8 @@ class TokenEvents:
             raise self._no_stream(self._begin) if self._begin else RequestError("the answer is empty")
         if (message := self._framing.rest()) is not None and self._is_taken_at_end(message):
             self._message(message, now_ns)
+        if self._documents == 1 and isinstance(self._framing, JsonLines):
+            raise self._no_stream(self._begin)
         # Lines of JSON have no end mark that all servers send, but HTTP has one.
         form = None if isinstance(self._framing, JsonLines) else self._form
         if form is not None and (form.end or form.end_key) and not self._is_done:
@@ -170,6 +172,7 @@ class TokenEvents:
         if data.strip() == DONE:
             self._is_done = True
         elif data:
+            self._documents += 1
             try:
                 self._count(_parsed(data), event, data, now_ns)
             except RecursionError as error:
@@ -194,8 +197,6 @@ class TokenEvents:
                 has_text = _has_text(key, document.get(key)) or has_text
         if form is not CHAT and _is_end(form, document, kind):
             self._is_done = True
-            if has_text and not self._counted and isinstance(self._framing, JsonLines):
-                raise self._no_stream(data.encode())
         if usage > self._reported:
             self._reported = usage
         if has_text:
@@ -233,10 +234,12 @@ def error_in_answer(content: bytes) -> str | None:
         return None
     if not isinstance(document, dict):
         return None
-    error = document.get("error")
-    if (error and type(error) not in (int, float)) or _is_error(document, document.get("type")):
-        return str(server_error(_reported_error(document)))
-    return None
+    choices = document.get("choices")
+    for part in (document, *(choices if isinstance(choices, list) else ())):
+        error = part.get("error") if isinstance(part, dict) else None
+        if error and type(error) not in (int, float):
+            return str(server_error(error))
+    return str(server_error(document)) if _is_error(document, document.get("type")) else None
 
 
 def _is_error(document: Document, kind: object) -> bool:
@@ -278,6 +281,8 @@ def _has_text(key: str, value: Any) -> bool:
     for part in value if isinstance(value, list) else (value,):
         if children is None or not isinstance(part, dict):
             raise _malformed(key, value)
+        if key == "choices" and part.get("error"):
+            raise server_error(part["error"])
         if part.get("finish_reason") in ERROR_FINISHES:
             raise server_error(f"finish_reason: {part['finish_reason']}")
         for child, inner in part.items():
