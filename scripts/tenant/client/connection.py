@@ -30,7 +30,7 @@ MAX_ERROR_CHARACTERS = 150
 FIRST_FINAL_STATUS = 200
 # The answer to a request that failed has another status from here on, or says so in a short JSON document.
 FIRST_STATUS_OF_NO_SUCCESS = 300
-MAX_ERROR_DOCUMENT_BYTES = 1 << 16
+MAX_ERROR_DOCUMENT_BYTES = 1 << 14
 SWITCHING_PROTOCOLS = 101
 HTTP_BEGIN = b"HTTP/1."
 
