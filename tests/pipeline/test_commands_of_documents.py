@@ -4,6 +4,7 @@ Snakemake reads config and targets of its commands in a copy of the checkout; `.
 and variables of make must exist, and so must this repository's files and options that other commands name.
 """
 
+import contextlib
 import itertools
 import json
 import re
@@ -18,6 +19,7 @@ from pipeline.harness import REPOSITORY, SNAKEMAKE, TIMEOUT_SECONDS, Checkout
 from pipeline.prefork import Forked
 
 from sharebench import cli
+from sharebench.core.files import Refusal
 
 pytestmark = pytest.mark.thorough
 
@@ -86,8 +88,8 @@ def make(words: list[str], shown: dict[str, str], checkout: Checkout) -> None:
             snakemake(["snakemake", *shlex.split(value)], shown, checkout)
 
 
-def snakemake(words: list[str], shown: dict[str, str], checkout: Checkout) -> None:
-    """Check that snakemake accepts config and targets, with the files saved that the document shows before."""
+def save_files(words: list[str], shown: dict[str, str], checkout: Checkout) -> None:
+    """Save the files that the document shows before a command."""
     saved = [words[at + 1] for at, word in enumerate(words) if word == "--configfile"]
     for name in saved:
         if not (checkout.root / name).exists():
@@ -99,6 +101,11 @@ def snakemake(words: list[str], shown: dict[str, str], checkout: Checkout) -> No
         path = checkout.root / f"scripts/tenant/workloads/{module}.py"
         if not path.exists():
             path.write_text(shown["python"], encoding="utf-8")
+
+
+def snakemake(words: list[str], shown: dict[str, str], checkout: Checkout) -> None:
+    """Check that snakemake accepts config and targets."""
+    save_files(words, shown, checkout)
     words = [word.replace("~/sharebench/", "") for word in words[1:]]
     without_values = re.sub(r"--config( [^-]\S*)+|--(configfile|cores|snakefile|directory) \S+", "", " ".join(words))
     has_target = any(not word.startswith("-") for word in without_values.split())
@@ -142,11 +149,19 @@ def helm(words: list[str]) -> None:
         assert f"helm upgrade --install {words[3]} " in values and f"--version {version} " in values, words
 
 
-def sharebench(words: list[str]) -> None:
-    """Check the command and its options, without running it."""
+def sharebench(words: list[str], shown: dict[str, str], checkout: Checkout) -> None:
+    """Check the command, its options and its config, without running it."""
     name, command, arguments = cli.commands.resolve_command(click.Context(cli.commands), words[1:])
     assert name and command, words
-    command.make_context(name, arguments)
+    given = command.make_context(name, arguments).params
+    if "configfile" in given:
+        save_files(words, shown, checkout)
+        more: dict[str, object] = {"measured_elsewhere": "parts" in given}
+        with contextlib.chdir(checkout.root):
+            try:
+                cli._open_study(given["configfile"], given["config"], more)
+            except Refusal as refusal:
+                assert LACKS.search(str(refusal)), f"{shlex.join(words)}\n{refusal}"
 
 
 CHECKS: dict[str, Callable[[list[str]], None]] = {
@@ -154,7 +169,6 @@ CHECKS: dict[str, Callable[[list[str]], None]] = {
     "python3": options,
     "kubectl": kubectl,
     "helm": helm,
-    "sharebench": sharebench,
 }
 
 
@@ -164,6 +178,9 @@ def check(words: list[str], shown: dict[str, str], checkout: Checkout) -> None:
         make(words, shown, checkout)
     elif name == "snakemake":
         snakemake(words, shown, checkout)
+    elif name == "sharebench":
+        repository_files(words)
+        sharebench(words, shown, checkout)
     else:
         repository_files(words)
         assert name in CHECKS or OTHERS.fullmatch(name), words
@@ -203,6 +220,7 @@ def test_the_commands_of_a_document_work(document: str, checkout: Checkout) -> N
         "snakemake --cores 1 --configfile config/qick.yaml",
         "snakemake --config stategies=mps",
         "snakemake pln",
+        "sharebench plan --configfile config/quick.yaml --config stategies=mps",
         "kubectl aply -f config/cluster/verify.yaml",
         "kubectl apply -f config/cluster/verfy.yaml",
         "python -m cluster.testbed hld kubelet",
