@@ -18,7 +18,7 @@ DEEP.append(DEEP)
 MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     # unknown keys
     "typo": ({"window_second": 1}, ["'window_second'", "unknown key", "did you mean 'window_seconds'?"]),
-    "nothing like it": ({"qqq": 1}, ["'qqq'", "unknown key", "Known: from, slo, tenants"]),
+    "nothing like it": ({"qqq": 1}, ["'qqq'", "unknown key", "Known: results, node, strategies"]),
     "no space after the colon": ({"warmup": {"max_seconds:3": ""}}, ["warmup:", "space after the colon"]),
     # strategies
     "unknown strategy": ({"strategies": ["mpss"]}, ["strategies:", "'mpss'", "mean 'mps'?", "Known: exclusive"]),

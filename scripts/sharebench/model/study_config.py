@@ -100,13 +100,7 @@ _From = TypedDict("_From", {"from": Annotated[Maybe[Folder], Field(description=F
 """A key that is a keyword."""
 
 
-@with_config(CLOSED_MAPPING)
-class StudyConfig(_From, QuestionKeys):
-    """All keys of config.yaml, strategies.yaml, workloads.yaml and any study file.
-
-    No key is required in a file; a missing one takes its default.
-    """
-
+class _MeasuringKeys(TypedDict):
     results: Annotated[Folder, Field(default="results")]
     """Folder that receives everything the study makes; give every study its own."""
     node: Annotated[Literal["auto", "cpu", "nvidia", "simulated", "kubernetes"], Field(default="auto")]
@@ -167,6 +161,14 @@ class StudyConfig(_From, QuestionKeys):
     """[Strategies](#strategies) by name, added to those of `strategies.yaml`, or changed."""
     workload_catalogue: Annotated[OpenMapping[WorkloadName, Workload], BeforeValidator(named), Field(default={})]
     """[Workloads](#workloads) by name, added to those of `workloads.yaml`, or changed."""
+
+
+@with_config(CLOSED_MAPPING)
+class StudyConfig(_MeasuringKeys, _From, QuestionKeys):
+    """All keys of config.yaml, strategies.yaml, workloads.yaml and any study file.
+
+    No key is required in a file; a missing one takes its default.
+    """
 
 
 CATALOGUES: dict[str, type[Concept]] = {"strategy_catalogue": Strategy, "workload_catalogue": Workload}
