@@ -72,6 +72,7 @@ def make_checkout(root: Path) -> None:
     for workload in (PIPELINE_TESTS / "workloads").glob("*.py"):
         shutil.copy(workload, root / "scripts/tenant/workloads")
     (root / "scripts/job.py").rename(root / "scripts/real_job.py")
+    (root / "scripts/ask.py").write_text("from sharebench.cli import main\n\nmain()\n")
     write_stub(root, STUBBED)
     # Byte code is copied with the checkout; PYTHONDONTWRITEBYTECODE has no effect here.
     compileall.compile_dir(root / "scripts", quiet=1)
@@ -224,19 +225,20 @@ class Checkout:
         return self.start(*targets, forks_jobs=True, **options).wait()
 
     def asking(self, *words: str, **environment: str) -> subprocess.Popen[str]:
-        """Start the command `sharebench` of this checkout."""
+        """Start the command `sharebench` of this checkout, in an interpreter of its own."""
         environment = self.environment(self.root / "tmp/asked.ledger") | environment
         environment["PYTHONPATH"] = str(self.root / "scripts")
-        command = [sys.executable, "-m", "sharebench.cli", *words]
-        pipe = subprocess.PIPE
+        command, pipe = [sys.executable, str(self.root / "scripts/ask.py"), *words], subprocess.PIPE
         return subprocess.Popen(command, cwd=self.root, env=environment, stdout=pipe, stderr=pipe, text=True)
 
-    def ask(self, *words: str, code: int = 0, **environment: str) -> str:
+    def ask(self, *words: str, code: int = 0) -> str:
         """What the command `sharebench` of this checkout prints, to stderr where it is to fail."""
-        asked = self.asking(*words, **environment)
-        out, error = asked.communicate(timeout=TIMEOUT_SECONDS)
-        assert asked.returncode == code, out + error
-        return error if code else out
+        out, error = (self.root / f"tmp/asked.{stream}" for stream in ("out", "err"))
+        environment = self.environment(self.root / "tmp/asked.ledger") | {"PYTHONPATH": str(self.root / "scripts")}
+        command = [str(self.root / "scripts/ask.py"), *words]
+        ended = Forked(command, self.root, environment, out, errors=error).wait(TIMEOUT_SECONDS)
+        assert ended == code, out.read_text() + error.read_text()
+        return (error if code else out).read_text()
 
     def plan(self, *config: str, study: str | None = None) -> str:
         """What `sharebench plan` says, in one line."""

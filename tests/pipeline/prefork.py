@@ -47,13 +47,20 @@ class Forked:
     """
 
     def __init__(
-        self, command: Sequence[str], cwd: Path, env: dict[str, str], output: Path, forks_jobs: bool = True
+        self,
+        command: Sequence[str],
+        cwd: Path,
+        env: dict[str, str],
+        output: Path,
+        forks_jobs: bool = True,
+        errors: Path | None = None,
     ) -> None:
         self.command = command
         name, _ = _server()
         env = env | {SERVER: name} if forks_jobs else env
-        with Path(os.devnull).open() as empty, output.open("wb") as file:
-            files = (empty.fileno(), file.fileno(), file.fileno())
+        nothing = Path(os.devnull)
+        with nothing.open() as empty, output.open("wb") as out, (errors or nothing).open("wb") as error:
+            files = (empty.fileno(), out.fileno(), (error if errors else out).fileno())
             self.connection = ask(name, command, str(cwd), env, files)
         self.pid = receive_number(self.connection)
 

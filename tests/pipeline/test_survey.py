@@ -84,8 +84,9 @@ def test_a_survey_without_a_server_is_refused_in_one_line(untouched: Checkout) -
 
 def test_a_survey_of_a_host_without_a_gpu_is_refused(untouched: Checkout, tmp_path: Path) -> None:
     library = mock_nvml.build(tmp_path)
-    said = untouched.ask("survey", code=1, LD_LIBRARY_PATH=str(library.parent), MOCK_GPUS="0")
-    assert "give the --url of its Prometheus" in said
+    refused = untouched.asking("survey", LD_LIBRARY_PATH=str(library.parent), MOCK_GPUS="0")
+    _, said = refused.communicate(timeout=TIMEOUT_SECONDS)
+    assert refused.returncode == 1 and "give the --url of its Prometheus" in said
 
 
 def test_a_survey_writes_its_samples_at_ctrl_c(untouched: Checkout, tmp_path: Path) -> None:
