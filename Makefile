@@ -33,7 +33,7 @@ INSTALL_COMMAND := $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 
 NAME := main
 # One worker more than a small machine has cores, since a core is idle while a test waits for its windows.
-PIPELINE_WORKERS := 3
+WORKERS := 3
 # Three workers, since tests mostly wait; each starts a test bed of its own. A running test bed can have one user only.
 CLUSTER_WORKERS := $(if $(SHAREBENCH_TESTBED_NAME),,-n 3 --dist loadgroup)
 TESTBED := PYTHONPATH=tests $(BIN)/python -m cluster.testbed
@@ -61,11 +61,11 @@ findings: $(VENV)/run.stamp
 	@$(BIN)/python scripts/documents.py results/paper/together/repository --write
 
 test: lint
-	@$(BIN)/pytest -n 2 --dist loadfile -m "not thorough" --ignore=tests/pipeline --ignore=tests/cluster
-	@$(BIN)/pytest -n $(PIPELINE_WORKERS) --dist worksteal -m "not thorough" tests/pipeline
+	@$(BIN)/pytest -n $(WORKERS) --dist loadfile -m "not thorough" --ignore=tests/pipeline --ignore=tests/cluster
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not thorough" tests/pipeline
 
 test-thorough: $(VENV)/dev.stamp
-	@$(BIN)/pytest -n $(PIPELINE_WORKERS) --dist worksteal -m thorough --ignore=tests/cluster
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m thorough --ignore=tests/cluster
 
 lint: $(VENV)/dev.stamp
 	@$(BIN)/ruff check .

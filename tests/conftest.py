@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from collections.abc import Generator
 
 import pytest
@@ -9,6 +10,10 @@ import pytest
 # `make test` hands its own settings on to a make that a test starts, which would then name the folders that it enters.
 for name in ("MAKELEVEL", "MAKEFLAGS", "MFLAGS"):
     os.environ.pop(name, None)
+
+# Hundreds of processes that tests start would each compile the code again.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # A shell that starts the tests in the background, or nohup, has them and what they start ignore these signals.
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):

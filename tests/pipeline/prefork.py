@@ -212,7 +212,10 @@ def _fork(connection: socket.socket) -> _Child:
 
 def _serve(listener: socket.socket) -> None:
     """Serve until the process that started this one ends."""
-    importlib.import_module("snakemake.cli")
+    # Snakemake looks for its plugins once a process.
+    sys.path.insert(0, str(TESTS / "pipeline/plugins"))
+    importlib.import_module("snakemake.cli").get_argument_parser()
+    sys.path.pop(0)
     selector = selectors.DefaultSelector()
     for file in (sys.stdin, listener):
         selector.register(file, selectors.EVENT_READ)

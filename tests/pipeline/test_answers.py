@@ -1,5 +1,6 @@
 """A server that computes nonsense under one strategy, which no latency shows."""
 
+import pytest
 from pipeline.harness import Checkout, is_disturbed, unstub_jobs
 from tables import rows
 
@@ -31,6 +32,7 @@ ENTRY = (
 )
 
 
+@pytest.mark.thorough
 def test_a_server_that_answers_nonsense_under_one_strategy_is_excluded_there(untouched: Checkout) -> None:
     unstub_jobs(untouched, "report", "decide")
     (untouched.root / "model.py").write_text(MODEL)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pipeline.harness import REPOSITORY, Checkout, draw_figures, unstub_jobs
 
 from sharebench.datasets import archive
@@ -65,6 +66,7 @@ def by_claims(manifest: dict[str, Any]) -> None:
     manifest["config"]["kubernetes"] |= {"access": "dra", "device": "cuda"}
 
 
+@pytest.mark.thorough
 def test_a_study_of_pods_on_a_real_gpu_becomes_tables_figures_report_and_advice(untouched: Checkout) -> None:
     data = untouched.root / "tmp/pods"
     shutil.copytree(archive.verified_folder(MEASURED), data, ignore=shutil.ignore_patterns("checksums.sha256"))

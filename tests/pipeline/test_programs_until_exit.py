@@ -18,6 +18,7 @@ STRATEGIES = {"exclusive": 1, "sequential": 2, "mps": 2}
 CELLS = {f"{strategy}/{name}/{n}/1" for strategy, n in STRATEGIES.items() for name in WORKLOADS}
 
 
+@pytest.mark.thorough
 def test_programs_are_measured_until_they_exit(untouched: Checkout) -> None:
     untouched.study = "exiting.yaml"
     (untouched.root / "exits.py").write_text(EXITS)

@@ -56,6 +56,7 @@ def test_prometheus_agrees_with_the_tenants_within_its_buckets(untouched: Checko
             server.query(expression)
 
 
+@pytest.mark.thorough
 def test_a_prometheus_killed_in_the_window_costs_only_its_own_numbers(untouched: Checkout, tmp_path: Path) -> None:
     untouched.study = "watched.yaml"
     with prometheus(tmp_path / "prometheus") as server:

@@ -90,7 +90,8 @@ def test_an_added_device_moves_no_measured_cell(finished_on_two_devices: Checkou
 
 
 @pytest.mark.parametrize(
-    ("failing", "order"), [(0, "blocks"), pytest.param(1, "blocks", marks=pytest.mark.thorough), (0, "strategy")]
+    ("failing", "order"),
+    [(0, "blocks"), *(pytest.param(*each, marks=pytest.mark.thorough) for each in ((1, "blocks"), (0, "strategy")))],
 )
 def test_the_blocks_of_a_failed_device_move_to_the_other(untouched: Checkout, failing: int, order: str) -> None:
     config = [f"order={order}"]

@@ -8,6 +8,7 @@ from unit import factories
 from unit.fake_node import CALIBRATION, MPS, SETTINGS, FakeNode, raising
 from unit.fakes import FakeTenants, ended
 
+from sharebench.measure.cell import conformance
 from sharebench.measure.cell.cell import CellRun, MeasuredCell
 from sharebench.measure.cell.conformance import ConformanceProcedure
 from sharebench.measure.cell.sweep import measure_sweep
@@ -82,7 +83,11 @@ def test_an_interrupt_between_two_loads_ends_the_tenants(node: FakeNode) -> None
     assert node.fakes.life == [*START, "stop"]
 
 
-def test_tenants_that_are_not_fit_for_another_window_are_started_for_each(node: FakeNode) -> None:
+def test_tenants_that_are_not_fit_for_another_window_are_started_for_each(
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The fake tenants never end by themselves.
+    monkeypatch.setattr(conformance, "END_SECONDS", 0)
     records = measure(node, procedure=ConformanceProcedure)
     assert positions(records) == [0, 0, 0]
     assert node.fakes.life.count("stop") == 3

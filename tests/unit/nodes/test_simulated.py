@@ -105,7 +105,7 @@ def test_clean_cells_of_every_strategy_are_valid_records_that_pass_their_gates(t
 
 def test_cells_and_iterations_have_the_planted_spread(tmp_path: Path) -> None:
     noise = {"cell_cv": 0.1, "iteration_cv": 0.3}
-    planned = simulated_study(strategies=["exclusive"], repeats=200, window_seconds=20, **{"simulated.noise": noise})
+    planned = simulated_study(strategies=["exclusive"], repeats=100, window_seconds=20, **{"simulated.noise": noise})
     means = [mean_latency(measure(planned, cell, tmp_path)) for cell in planned.requested]
     # 227 iterations a cell add 0.3 / sqrt(227) = 0.02 to the spread between cells.
     assert np.std(means) / fmean(means) == pytest.approx(math.hypot(0.1, 0.02), rel=0.2)

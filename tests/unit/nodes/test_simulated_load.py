@@ -113,7 +113,7 @@ def test_a_queue_waits_as_theory_predicts(utilisation: float) -> None:
 
 def test_a_short_window_opens_on_a_queue_in_its_stationary_state() -> None:
     service, utilisation = 0.01, 0.85
-    records = open_load(service, 1, utilisation / service, 0.05, "poisson", 1200)
+    records = open_load(service, 1, utilisation / service, 0.05, "poisson", 600)
     wait = utilisation * service / (2 * (1 - utilisation))
     assert mean_of(records) == pytest.approx(service + wait, rel=0.05)
 
