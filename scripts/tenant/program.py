@@ -246,7 +246,7 @@ class ExitingProgram(UserProgram):
     def _follow(self, process: int, end_ns: int) -> None:
         """Wait for the program, and then for what it has left running, until the deadline."""
         is_over = self._await_end(process, end_ns)
-        while is_over and (left := self._find_left()):
+        while is_over and not self._is_in_pod and (left := self._find_left()):
             self._left = left
             with contextlib.suppress(ProcessLookupError):
                 is_over = self._await_end(os.pidfd_open(left[0]), end_ns)
@@ -260,6 +260,9 @@ class ExitingProgram(UserProgram):
             self._update_report()
             if select.select([process], [], [], min(left_seconds, period_seconds))[0]:
                 self._report["ended_ns"] = time.monotonic_ns()
+                if self._is_in_pod:
+                    # Its container ends now, and they with it.
+                    self._report["left_running"] = len(self._find_left())
                 # The process's statistics remain until its exit code is read.
                 self._update_report()
                 return True
@@ -268,20 +271,22 @@ class ExitingProgram(UserProgram):
         return False
 
     def _find_left(self) -> list[int]:
-        """The living processes that a program on this host has left behind; none if it failed.
+        """The living processes that a program has left behind; on this host none if it failed.
 
-        They are known from before its end, by its session, or by the temporary folder of the tenant, which this process
-        has too.
+        They are known from before its end, by its session, or on this host by the temporary folder of the tenant, which
+        this process has too.
         """
-        own = _stat(self._pid) if self._pid is not None and not self._is_in_pod else []
-        if not own or own[EXIT_CODE_FIELD:] not in ([], ["0"]):
-            return []
+        if not self._is_in_pod:
+            own = _stat(self._pid) if self._pid is not None else []
+            if not own or own[EXIT_CODE_FIELD:] not in ([], ["0"]):
+                return []
         known = set(self._report["outside"]["pids"]) if self._report["outside"] else set()
         known -= {self._pid}
         others = (int(path.name) for path in PROC.iterdir() if path.name.isdecimal())
         alive = {pid: fields for pid in others if (fields := _stat(pid)) and fields[0] not in "ZX"}
         alive.pop(os.getpid(), None)
-        return [pid for pid, fields in alive.items() if pid in known or fields[3] == str(self._pid) or _is_ours(pid)]
+        known |= {pid for pid, fields in alive.items() if fields[3] == str(self._pid)}
+        return [pid for pid in alive if pid in known or (not self._is_in_pod and _is_ours(pid))]
 
     def pids(self) -> list[int]:
         return [*super().pids(), *self._left]

@@ -236,10 +236,13 @@ class AchievedLoad(TypedDict):
 
 
 class CompletedJob(TypedDict):
+    """`left_running` counts the processes of a program's container that lived at its end, and ended with it."""
+
     iterations: int
     completed: int
     start_delay_seconds: float | None
     completion_seconds: float | None
+    left_running: NotRequired[int]
 
 
 class CpuUse(TypedDict):
@@ -325,7 +328,8 @@ class ProcessView(TypedDict):
 class ExitReport(TypedDict):
     """Observations of a program that exits, by the client next to it; times are monotonic ns of the node.
 
-    `left_running` counts the processes that it left behind, and that had not ended at its deadline.
+    `left_running` counts the processes that it left behind: on a host those that had not ended at its deadline, in a
+    pod those that lived when its container ended.
     """
 
     started_ns: int | None

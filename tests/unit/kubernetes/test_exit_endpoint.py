@@ -1,6 +1,6 @@
 """The record of a program that exits: its time by the client, its exit code by the launcher."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from unit import factories
@@ -8,6 +8,7 @@ from unit import factories
 from sharebench.measure.nodes.contract import TenantsFailed
 from sharebench.measure.nodes.tenants.programs.endpoints import ExitEndpoint, ObservedProgram
 from sharebench.measure.nodes.tenants.tenant_set import Ending
+from sharebench.read.gates import gates
 
 SEEN = {
     "started_ns": 12_000_000_000,
@@ -38,6 +39,14 @@ def test_a_programs_time_counts_from_its_own_start(monkeypatch: pytest.MonkeyPat
     assert record.get("job") == {"iterations": 1, "completed": 1, "start_delay_seconds": 2.0, "completion_seconds": 3.0}
     assert (record["count"], record["sum_seconds"], record["memory_bytes"]) == (1, 3.0, 7)
     assert record.get("measured_by") == "exit"
+
+
+@pytest.mark.parametrize("left", [0, 2])
+def test_a_container_that_ended_with_processes_at_work_is_marked(monkeypatch: pytest.MonkeyPatch, left: int) -> None:
+    measured = endpoint(monkeypatch, None, left_running=left).record(1.0)
+    verdict = gates.WARNING["left_running"](cast(Any, {"tenants": [measured]}))
+    assert verdict is not None and (verdict.passed, verdict.value) == (left == 0, left)
+    assert left == 0 or verdict.message == "the container of tenant 1 ended with 2 processes still at work"
 
 
 @pytest.mark.parametrize(

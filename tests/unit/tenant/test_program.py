@@ -1,6 +1,9 @@
 """Observing the container next to ours through the pod's shared processes, on a made-up /proc."""
 
 import os
+import signal
+import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -104,3 +107,21 @@ def test_a_program_that_exits_has_one_window(add: Add) -> None:
     exiting.set_window(2**62, 2**62 + 1)
     with pytest.raises(RefusedError, match="another window"):
         exiting.set_window(2**62, 2**62 + 1)
+
+
+def test_what_a_program_leaves_in_its_container_is_counted_at_its_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Real processes, of which the first is taken for the container's."""
+    # One child stays in its session, another one has left it; a third one ends before.
+    script = "sleep 60 & setsid sleep 60 & sleep 0 & sleep 1"
+    with subprocess.Popen(["sh", "-c", script], start_new_session=True) as container:
+        monkeypatch.setattr(UserProgram, "pid", lambda self: container.pid)
+        exiting = ExitingProgram()
+        exiting._pid = container.pid
+        start_ns = time.monotonic_ns() + 100_000_000
+        exiting.set_window(start_ns, start_ns + 60_000_000_000)
+        left = exiting.wait_record(60.0)["left_running"]
+        for pid in exiting._find_left():
+            os.kill(pid, signal.SIGKILL)
+    assert left == 2

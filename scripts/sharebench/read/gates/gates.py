@@ -370,6 +370,7 @@ WARNING = _by_name(
     programs.generator_cost,
     programs.token_count,
     programs.server_elsewhere,
+    programs.left_running,
     prometheus.prometheus_counts,
     prometheus.prometheus_scrapes,
 )

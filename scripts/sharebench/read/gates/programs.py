@@ -105,3 +105,16 @@ def token_count(record: CellRecord) -> Verdict | None:
     ]
     message = "usage of tenant {tenant} is {value:.1%} off the tokens that came with text; TPOT and rates follow usage"
     return worst_verdict(judged, message)
+
+
+def left_running(record: CellRecord) -> Verdict | None:
+    """Processes that a program had left behind when its container ended: what they did is not in its time."""
+    judged = [
+        (job.get("left_running", 0), tenant["index"])
+        for tenant in record["tenants"]
+        if tenant.get("measured_by") == "exit" and (job := tenant.get("job"))
+    ]
+    if not judged:
+        return None
+    value, tenant = max(judged)
+    return at_most(value, 0, f"the container of tenant {tenant} ended with {value} processes still at work")

@@ -95,6 +95,8 @@ class ExitEndpoint(ClientEndpoint):
             "start_delay_seconds": delay_seconds,
             "completion_seconds": seconds,
         }
+        if seconds is not None and answer["left_running"]:
+            job["left_running"] = answer["left_running"]
         rate_hz, name = 1 / seconds if seconds else 0.0, self.program.workload.name
         return {
             **own_load_report(self.program.index, name, rate_hz, answer["environment"]),
