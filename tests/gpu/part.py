@@ -59,6 +59,12 @@ class Part:
         return open_study(config)
 
     @property
+    def earlier_codes(self) -> dict[str, Sequence[str]]:
+        """What `before` has, by workload of this study."""
+        place = f"{self.study_name}/"
+        return {root.removeprefix(place): codes for root, codes in self.before.items() if root.startswith(place)}
+
+    @property
     def is_probe(self) -> bool:
         """Whether it probes the time slice, and measures no cells."""
         return self.target == "measure_timeslice"
@@ -97,7 +103,7 @@ class Part:
         for cell in sorted(found):
             record = read_json(folder / cell.raw, "spec", "code", "provenance")
             now = self.study.code(cell.workload)
-            if record["code"] not in (now, *self.before.get(f"{self.study_name}/{cell.workload}", ())):
+            if record["code"] not in (now, *self.earlier_codes.get(cell.workload, ())):
                 found.remove(cell)
                 continue
             try:

@@ -255,7 +255,8 @@ class Edition:
         visit = archive.unpack(path)
         if not (visit / FROZEN).is_file() or not (self.folder / FROZEN).is_file():
             raise Refusal(f"{path}: no {FROZEN} in it, or none in {self.folder}: a rehearsal, which is not published")
-        if (visit / FROZEN).read_bytes() != (self.folder / FROZEN).read_bytes():
+        was = yaml.safe_load((visit / FROZEN).read_text(encoding="utf-8"))
+        if was | {"before": None} != self.was_frozen | {"before": None}:
             raise Refusal(f"{path}: measured by other code than {self.folder / FROZEN} has")
         device = next(iter(sorted(visit.glob("*/nodes/device.json"))))
         edition = replace(self, publication=publication_of(read_json(device, "node")["node"]["product"]))
@@ -300,7 +301,7 @@ class Edition:
                 own = replace(part, changes={**self.changes, "measured_elsewhere": True, "repeats": whole})
                 folder = self.now.parent / self.publication / part.study_name
                 shutil.rmtree(folder, ignore_errors=True)
-                join(own.study, [Path(source) for source in joined], folder)
+                join(own.study, [Path(source) for source in joined], folder, own.earlier_codes)
                 # A data set is whole with its histograms, for which publishing does not wait.
                 own.snakemake(folder, "--until", "export_histograms", "aggregate")
                 own.snakemake(folder, f"published/{self.publication}/{part.study_name}")

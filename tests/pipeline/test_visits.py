@@ -98,27 +98,32 @@ def test_visits_measure_the_next_blocks_with_the_frozen_code_and_are_merged(chec
     before = code.read_text()
     code.write_text(f"{before}\nCHANGED = 1\n")
     assert "frozen.yaml: the measuring code is another for core/alpha;" in visit(checkout, code=1)
-    code.write_text(before)
 
+    # After a defect, cells of the earlier code count where the design says so.
+    frozen = checkout.root / "published/two/frozen.yaml"
+    earlier = yaml.safe_load(frozen.read_text())["roots"]["core/alpha"]
+    visit(checkout, "--freeze")
+    again = frozen.read_text()
+    frozen.write_text(f"{again}before: {{core/alpha: [{earlier}]}}\n")
     shutil.rmtree(checkout.root / "results")
     visit(checkout)
     second = leave(checkout)
     assert whole(second) == {"r3"}
     assert "C core: 3 of 3 blocks" in visit(checkout, "--merge", str(second))
     assert {row["repeat"] for row in rows(table)} == set("123") and len({row["run_id"] for row in rows(table)}) == 2
+    assert "4 cells were measured by earlier code" in (table.parents[1] / "manifest.json").read_text()
     checkout.run(config=["from=published/a100/core"]).ok()
-    again = shutil.copy(first, first.with_name("again.zip"))
-    assert "a visit before has core" in visit(checkout, "--merge", str(again), code=1)
+    copy = shutil.copy(second, second.with_name("copy.zip"))
+    assert "a visit before has core" in visit(checkout, "--merge", str(copy), code=1)
 
-    # After a defect, cells of the earlier code count where the design says so.
-    frozen = checkout.root / "published/two/frozen.yaml"
-    earlier = yaml.safe_load(frozen.read_text())["roots"]["core/alpha"]
-    code.write_text(f"{before}\nCHANGED = 1\n")
-    visit(checkout, "--freeze")
+    # Else they are re-measured, and replaced.
+    frozen.write_text(again)
+    shutil.rmtree(checkout.root / "results")
     assert "C core: 4 cells, block 1, 2 of alpha" in visit(checkout)
-    leave(checkout)
-    frozen.write_text(f"{frozen.read_text()}before: {{core/alpha: [{earlier}]}}\n")
-    assert "C core" not in visit(checkout)
+    third = leave(checkout)
+    assert "C core: 3 of 3 blocks" in visit(checkout, "--merge", str(third))
+    runs = {(row["repeat"], row["run_id"]) for row in rows(table)}
+    assert runs == {("1", third.stem), ("2", third.stem), ("3", second.stem)}
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,8 @@ MATRIX_KEYS: tuple[MatrixKey, ...] = get_args(MatrixKey)
 QUESTION_KEYS = tuple(QuestionKeys.__annotations__)
 
 
+EARLIER_CODES = "nodes/earlier_codes.json"
+"""File of a joined study: by workload, the fingerprints of earlier measuring code whose records count too."""
 WORKLOADS_FILE = REPOSITORY / "config" / "workloads.yaml"
 # At most this many patterns of excluded cells are named in a note.
 MAX_NAMED_PATTERNS = 3

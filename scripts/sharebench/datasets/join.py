@@ -3,11 +3,12 @@
 import contextlib
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from sharebench.core.files import Refusal
+from sharebench.core.files import Refusal, read_json, write_json
 from sharebench.datasets import archive
+from sharebench.datasets.dataset import EARLIER_CODES
 from sharebench.measure.run import ownership
 from sharebench.model.run_record import state_folder
 from sharebench.study.cells import Cell
@@ -16,37 +17,50 @@ from sharebench.study.study import Study
 SHARED_FOLDERS = ("nodes", "calibration")
 """Every part has its own files of these names, which hold for its device; the first part's are kept."""
 CELL_FILES = {"raw.json", "telemetry.csv", "run.log"}
+EarlierCodes = Mapping[str, Sequence[str]]
+"""By workload, fingerprints of earlier code whose records count too."""
+Counts = Callable[[Path, str], bool]
+"""Whether a record or calibration of a workload is of code that counts."""
 
 
 class JoinError(Refusal):
     """The parts do not make up the study; one line with what to do."""
 
 
-def join(study: Study, parts: Sequence[Path], results: Path) -> str:
+def join(study: Study, parts: Sequence[Path], results: Path, earlier_codes: EarlierCodes | None = None) -> str:
     """Copy every cell of the study into `results` from the part that has it, and the shared folders of the parts.
 
-    Returns the line to print. Writing the tables checks later that the records belong together. Raises JoinError,
-    ArchiveError, OSError; a refused join makes nothing in `results`.
+    Returns the line to print. Writing the tables checks later that the records belong together. With `earlier_codes`
+    files of other code than today's and those are passed over. Raises JoinError, ArchiveError, OSError; a refused join
+    makes nothing in `results`.
     """
+
+    def counts(file: Path, workload: str) -> bool:
+        if earlier_codes is None:
+            return True
+        return read_json(file, "code")["code"] in (study.code(workload), *earlier_codes.get(workload, ()))
+
     if (results / "cells").exists():
         raise JoinError(f"{results} has cells already; give another folder: --config results=…")
     parts = list(map(archive.verified_folder, parts))
-    sources = _sources(study, parts)
+    sources = _sources(study, parts, counts)
     path = state_folder(results) / "lock"
     lock = ownership.acquire(path)
     if lock is None:
         raise JoinError(f"{results} is in use by {ownership.holder_text(path)}; wait for it to end, or stop it")
     with contextlib.closing(lock):
-        _copy(sources, parts, results)
+        _copy(sources, [part for part in parts if part in sources.values()], results, counts)
+        if earlier_codes:
+            write_json(results / EARLIER_CODES, earlier_codes)
     return f"joined: {len(study.cells)} cells of {len(parts)} parts in {results}"
 
 
-def _sources(study: Study, parts: Sequence[Path]) -> dict[Cell, Path]:
+def _sources(study: Study, parts: Sequence[Path], counts: Counts) -> dict[Cell, Path]:
     """The part that has each cell. Raises JoinError."""
     for part in parts:
         if not (part / "cells").is_dir():
             raise JoinError(f"{part} is not the results of a study; it has no cells/")
-    found = {cell: _find_source(cell, parts) for cell in study.cells}
+    found = {cell: _find_source(cell, parts, counts) for cell in study.cells}
     sources = {cell: source for cell, source in found.items() if source is not None}
     if missing := [cell for cell in found if cell not in sources]:
         first = missing[0].folder.removeprefix("cells/")
@@ -57,10 +71,12 @@ def _sources(study: Study, parts: Sequence[Path]) -> dict[Cell, Path]:
     return sources
 
 
-def _copy(sources: Mapping[Cell, Path], parts: Sequence[Path], results: Path) -> None:
+def _copy(sources: Mapping[Cell, Path], parts: Sequence[Path], results: Path, counts: Counts) -> None:
     for part in reversed(parts):
         for name in SHARED_FOLDERS:
             for file in sorted((part / name).glob("*.json")):
+                if name == "calibration" and not counts(file, file.stem):
+                    continue
                 (results / name).mkdir(parents=True, exist_ok=True)
                 shutil.copy(file, results / name)
                 # These must be older than all cells, or Snakemake would re-measure the cells.
@@ -74,9 +90,9 @@ def _copy(sources: Mapping[Cell, Path], parts: Sequence[Path], results: Path) ->
     building.rmdir()
 
 
-def _find_source(cell: Cell, parts: Sequence[Path]) -> Path | None:
+def _find_source(cell: Cell, parts: Sequence[Path], counts: Counts) -> Path | None:
     """The one part that has the cell, or None. Raises JoinError where two have it."""
-    found = [part for part in parts if (part / cell.raw).is_file()]
+    found = [part for part in parts if (part / cell.raw).is_file() and counts(part / cell.raw, cell.workload)]
     if len(found) > 1:
         raise JoinError(f"{found[0]} and {found[1]} both have {cell.folder}; remove it from one")
     return found[0] if found else None

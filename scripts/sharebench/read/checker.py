@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict, cast
 
 from sharebench.core.files import DamagedFile, Refusal, read_json, replace_atomically
+from sharebench.datasets.dataset import EARLIER_CODES
 from sharebench.model import run_record
 from sharebench.model.records.record import RecordError, RecordMismatch, check_current
 from sharebench.model.records.references import device_identity, part_for_device, read_device
@@ -33,6 +34,7 @@ class RecordsRefused(Refusal):
 
 
 class WithProvenance(TypedDict):
+    code: str
     node: NodeFacts
     provenance: Provenance
 
@@ -94,6 +96,9 @@ class Checker:
 
         In a joined study, also by block.
         """
+        path = data / EARLIER_CODES
+        self._earlier_codes: Mapping[str, Sequence[str]] = read_json(path) if path.is_file() else {}
+        self._earlier_count = 0
         self.calibrations = {workload: self._calibration(workload) for workload in study.calibrated_workloads()}
 
     def _calibration(self, workload: str) -> Calibration | None:
@@ -101,7 +106,8 @@ class Checker:
         try:
             calibration: Calibration = read_json(path)
             if not self.study.config["from"]:
-                check_current(calibration, self.study.calibration_spec(workload).text, self.study.code(workload))
+                spec = self.study.calibration_spec(workload).text
+                check_current(calibration, spec, self._accepted_code(workload, calibration["code"]))
             self._origins[path] = _Origin.from_record(calibration, [])
             if missing := [key for key in REFERENCE_KEYS if key not in calibration]:
                 raise KeyError(missing[0])
@@ -114,6 +120,10 @@ class Checker:
             problem = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
             self.refused[path] = f"not a calibration, missing or damaged ({problem})"
         return None
+
+    def _accepted_code(self, workload: str, code: str) -> str:
+        """The code itself if it is earlier code that counts, else today's."""
+        return code if code in self._earlier_codes.get(workload, ()) else self.study.code(workload)
 
     def _is_outdated(self, record: Record, workload: str) -> bool:
         """Whether a record used another reference of the workload than its calibration has now.
@@ -141,7 +151,8 @@ class Checker:
             try:
                 record = read_judged(path)
                 if not self.study.config["from"]:
-                    check_current(record, self.study.spec(cell).text, self.study.code(cell.workload))
+                    code = self._accepted_code(cell.workload, record["code"])
+                    check_current(record, self.study.spec(cell).text, code)
             except (RecordError, RecordMismatch) as error:
                 self.refused[path] = str(error).removeprefix(f"{path}: ")
                 continue
@@ -156,6 +167,7 @@ class Checker:
                 )
                 continue
             self.sound_count += 1
+            self._earlier_count += record["code"] in self._earlier_codes.get(cell.workload, ())
             self.units = max(self.units or 0, device_units(record) or 0) or None
             yield record
 
@@ -197,13 +209,15 @@ class Checker:
         return refused
 
     def software_remark(self) -> str:
-        """The remark of a joined study's tables on drivers and packages that differ; empty where none do."""
+        """The remark of a joined study's tables on code, drivers and packages that differ; empty where none do."""
         versions: defaultdict[str, set[str]] = defaultdict(set)
         for origin in self._origins.values():
             for key, version in origin.identity.items():
                 versions[key] |= {version} if version else set()
         several = [f"{key} {' or '.join(sorted(own))}" for key, own in versions.items() if len(own) > 1]
-        return f"Software differs between blocks, and never within one: {', '.join(several)}." if several else ""
+        remark = f"Software differs between blocks, and never within one: {', '.join(several)}." if several else ""
+        earlier = f"{self._earlier_count} cells were measured by earlier code, which measures the same."
+        return f"{remark} {earlier}".strip() if self._earlier_count else remark
 
 
 def refusal_message(refused: Mapping[Path, str], results: Path, measured_here: bool = True) -> str:
