@@ -8,4 +8,4 @@ import sys
 from sharebench.model.config.files import problems
 
 if __name__ == "__main__":
-    sys.exit("\n".join(problems(sys.argv[1:])) or None)
+    sys.exit("\n".join(problems(sys.argv[1:], "; targets stand before the options")) or None)

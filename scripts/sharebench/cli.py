@@ -144,7 +144,7 @@ def advise(data: Path, workloads: Sequence[str], slo: Sequence[str], **asked: ob
 
 
 def _pairs(key: str, texts: Sequence[str]) -> dict[str, str]:
-    if unusable := [text for text in texts if "=" not in text]:
+    if unusable := [text for text in texts if "=" not in text.lstrip("=")]:
         raise Refusal(f"--{key} {unusable[0]}: it is not KEY=VALUE")
     return {name: value for name, _, value in (text.partition("=") for text in texts)}
 

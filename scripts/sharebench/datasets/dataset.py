@@ -84,7 +84,10 @@ def read_study(path: Path, where: str = "config: from") -> Study:
         raise DataSetError(
             f"{where}: {path} is not a data set ({problem}); give a folder that has manifest.json and cells/"
         ) from None
-    return Study(configuration.load(made_by))
+    try:
+        return Study(configuration.load(made_by))
+    except configuration.ConfigError as error:
+        raise DataSetError(f"{where}: {path}: its {error}") from None
 
 
 def open_for_rebuild(path: Path) -> Study:

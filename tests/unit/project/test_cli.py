@@ -1,6 +1,7 @@
 """The command `sharebench`: its index, its errors, and its answers without Snakemake."""
 
 import csv
+import json
 import subprocess
 import sys
 import venv
@@ -58,6 +59,7 @@ def test_the_help_is_an_index_with_a_line_for_each_command(capsys: pytest.Captur
         ("survey --url http://me:sk-1@h:9090", "--url has a name or a password; write it into ~/.netrc, and the "),
         ("survey --url me:sk-1@h:9090", "--url has a name or a password; "),
         ("survey --url http://x --labels a-b=c", "--labels a-b: it cannot be a label of Prometheus"),
+        ("survey --url http://x --labels =y", "--labels =y: it is not KEY=VALUE"),
         ("survey --namespaces team", "--labels and --namespaces have no effect on this host's GPUs; give --url"),
         ("survey --empty-percent 90", "--empty-percent 90 is above --filled-percent, 80; "),
         ("conformance", "no tested promises in results (results/tables/conformance.csv is missing); "),
@@ -66,7 +68,15 @@ def test_the_help_is_an_index_with_a_line_for_each_command(capsys: pytest.Captur
 def test_an_error_is_one_line(words: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     ended = run(*words.split())
-    assert isinstance(ended, str) and ended.startswith(line) and "\n" not in ended and "sk-1" not in ended
+    assert isinstance(ended, str) and ended.startswith(line) and "\n" not in ended
+    assert "sk-1" not in ended and "targets" not in ended
+
+
+def test_a_data_set_with_another_config_is_refused_by_its_name(tmp_path: Path) -> None:
+    config = {"config": {"node": "nowhere"}, "node_kind": "nowhere"}
+    (tmp_path / "manifest.json").write_text(json.dumps(config))
+    ended = run("compare", str(tmp_path), str(DATA))
+    assert isinstance(ended, str) and ended.startswith(f"BEFORE: {tmp_path}: its config: node: 'nowhere' is not known")
 
 
 def test_advice_from_a_packed_data_set_leaves_no_file_but_the_unpacked_one(

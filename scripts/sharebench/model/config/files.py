@@ -70,14 +70,14 @@ def file_problem(name: str) -> str | None:
     return None if is_mapping else NO_KEYS
 
 
-def problems(arguments: Sequence[str]) -> Iterator[str]:
-    """A line for each value of the options for a config that cannot be used."""
+def problems(arguments: Sequence[str], hint: str = "") -> Iterator[str]:
+    """A line for each value of the options for a config that cannot be used; the hint is for what is not KEY=VALUE."""
     for name in values_of(FILE_OPTIONS, arguments):
         if (problem := file_problem(name)) is not None:
             yield f"--configfile {name}: {problem}"
     for entry in values_of(PAIR_OPTIONS, arguments):
         if "=" not in entry.lstrip("="):
-            yield f"--config {entry}: it is not KEY=VALUE, such as repeats=3; targets stand before the options"
+            yield f"--config {entry}: it is not KEY=VALUE, such as repeats=3{hint}"
 
 
 def merged(files: Iterable[Path], pairs: Iterable[str]) -> dict[str, object]:
