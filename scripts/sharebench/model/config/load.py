@@ -31,11 +31,9 @@ CHECKS: Checks = {
     Request: workloads.request_problems,
 }
 # Withdrawn keys, of the config and by section, with the value that means in older data sets that the key is not used.
-NO_SURVEY: dict[str, object] = {
-    **{"url": None, "labels": {}, "namespaces": [], "hours": None, "tenants": 4},
-    **{"empty_percent": 40, "filled_percent": 80, "memory_percent": 90},
-}
-UNUSED_KEYS: dict[str, object] = {"slo_ms": None, "datasets": [], "parts": [], "survey": NO_SURVEY}
+UNUSED_KEYS: dict[str, object] = {"slo_ms": None, "datasets": [], "parts": []}
+# What a section `survey` has in an older data set that was no survey.
+NO_SURVEY: dict[str, object] = {"url": None, "hours": None}
 WITHDRAWN_KEYS: dict[str, dict[str, object]] = {
     "kubernetes": {"drain": False},
     "prometheus": {"buckets": None, "dcgm": None},
@@ -74,6 +72,8 @@ def _without_withdrawn_keys(config: Mapping[str, object]) -> dict[str, object]:
     """The config without withdrawn keys that are unused, or that a finished data set has (`from`)."""
     is_finished = config.get("from") is not None
     kept = {key: value for key, value in config.items() if key not in UNUSED_KEYS or value != UNUSED_KEYS[key]}
+    if isinstance(survey := kept.get("survey"), Mapping) and survey.items() >= NO_SURVEY.items():
+        del kept["survey"]
     for name, unused in WITHDRAWN_KEYS.items():
         if isinstance(section := kept.get(name), Mapping):
             kept[name] = {
