@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from unit import factories
 from unit.fake_node import CALIBRATION, MPS, SETTINGS, FakeNode, raising
-from unit.fakes import FakeTenants, ended
+from unit.fakes import NS, FakeTenants, ended
 
 from sharebench.measure.cell import conformance
 from sharebench.measure.cell.cell import CellRun, MeasuredCell
@@ -48,18 +48,28 @@ def test_tenants_are_started_once_and_change_their_load(node: FakeNode) -> None:
     assert node.given[0]["windows"] == 3
 
 
-def test_after_a_failure_the_next_load_has_a_new_start(node: FakeNode) -> None:
+@pytest.mark.parametrize("is_in_window", [True, False])
+def test_after_a_failure_there_is_a_new_start(node: FakeNode, is_in_window: bool) -> None:
+    """A failure in the window is a result; one before it may be the aftermath of the load before."""
+    fakes, healthy = node.fakes, node.fakes.statuses
+
     def crash() -> None:
-        node.fakes.statuses = [ended("crashed", 3), *node.fakes.statuses[1:]]
+        if is_in_window:
+            fakes.dies_at_ns = fakes.clock_ns + NS // 2
+            return
+        fakes.statuses = [ended("killed", -9), *healthy[1:]]
         raise TenantsFailed("a tenant ended early")
 
-    node.fakes.on["change_load chat-2"] = crash
-    healthy = node.fakes.statuses
-    node.fakes.on["start 2"] = lambda: setattr(node.fakes, "statuses", healthy)
+    def revive() -> None:
+        fakes.statuses, fakes.dies_at_ns = healthy, None
+        for fake in fakes.fakes:
+            fake.holds = None
+
+    fakes.on |= {"change_load chat-2": crash, "start 2": revive}
     records = measure(node)
-    assert [record["status"] for record in records] == ["ok", "crashed", "ok"]
-    assert positions(records) == [0, 1, 0]
-    assert node.fakes.life.count("stop") == 2 and node.fakes.life[-1] == "stop"
+    assert [record["status"] for record in records] == ["ok", "killed" if is_in_window else "ok", "ok"]
+    assert positions(records) == ([0, 1, 0] if is_in_window else [0, 0, 1])
+    assert fakes.life.count("stop") == 2 and fakes.life[-1] == "stop"
 
 
 @pytest.mark.parametrize("step", ["change_load chat-2", "wait_ready", "outcomes"])
