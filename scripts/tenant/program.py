@@ -23,6 +23,8 @@ FIND_PERIOD_SECONDS = 0.01
 POLL_PERIOD_SECONDS = 1.0
 # Index of the exit code in proc_pid_stat(5), counted from the third field; 0 to a reader without the right to it.
 EXIT_CODE_FIELD = 49
+# What proc_pid_clear_refs(5) takes to lower the peak resident set to the present one.
+RESET_PEAK = "5"
 # Names of a container runtime's own process, before it becomes the container's.
 RUNTIMES = ("runc", "crun", "exe")
 
@@ -138,11 +140,18 @@ class UserProgram:
         return self.cpu_seconds(self._pids_before)
 
     def watch(self, *edges_ns: int) -> None:
-        """Read the program's CPU time at these moments, in a thread. Its processes are looked for before the first."""
+        """Read the program's CPU time at these moments, in a thread. Its processes are looked for before the first.
+
+        From then on the kernel counts their peak of memory, where it allows that.
+        """
         self._edges, self._pids_before = [], []
 
         def run() -> None:
             self._pids_before = self.pids()
+            for pid in self._pids_before:
+                # One start may serve several windows, and a low load must not have the peak of a high one.
+                with contextlib.suppress(OSError):
+                    (PROC / str(pid) / "clear_refs").write_text(RESET_PEAK)
             for edge_ns in edges_ns:
                 time.sleep(max(0, edge_ns - time.monotonic_ns()) / 1e9)
                 self._edges.append(self.read_at_edge())

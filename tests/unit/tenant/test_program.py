@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -125,3 +126,19 @@ def test_what_a_program_leaves_in_its_container_is_counted_at_its_end(
         for pid in exiting._find_left():
             os.kill(pid, signal.SIGKILL)
     assert left == 2
+
+
+def test_peak_memory_is_that_of_the_window() -> None:
+    script = "peak = bytearray(200 << 20); del peak; print(flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout is not None
+        server.stdout.readline()
+        user_program = UserProgram(server.pid)
+        before = user_program.peak_resident_bytes()
+        user_program.watch(0, 0)
+        report = user_program.complete_report({"count": 1})  # type: ignore[typeddict-item]
+        server.kill()
+    assert before is not None and before > 200 << 20
+    assert report["memory_bytes"] is not None and 0 < report["memory_bytes"] < 100 << 20
