@@ -177,7 +177,8 @@ def verdicts_of_a_clean_cell() -> dict[str, dict[str, object]]:
     server["generator"] |= {"lateness_p99_seconds": 0.0001, "connections": 0}
     server["output_tokens"] = {"count": 9, "source": "usage", "reported": 9, "counted": 9}
     server["timeline"]["errors"] = [0] * TIMELINE_SLOTS
-    everyone = [own, scraped(other, [0.01, None], [400, 0]), server]
+    ended = tenant(3, load, 20.0) | {"measured_by": "exit", "job": {"left_running": 0}}
+    everyone = [own, scraped(other, [0.01, None], [400, 0]), server, ended]
     measured = with_prometheus(record(tenants=everyone, window_seconds=20.0, is_gpu=True))
     alone = [[{"status": 200, "tokens": ["a"], "logprobs": [-1.0]}]]
     measured["calibration"] |= {"capacity_hz": 10.0, "conditions": QUIET, "answers": alone}
