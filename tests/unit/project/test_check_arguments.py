@@ -1,5 +1,6 @@
 """The check of snakemake's arguments that `make run` makes."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -65,3 +66,15 @@ def test_what_snakemake_cannot_use_is_one_line(tmp_path: Path, arguments: str, l
     assert checked.returncode == (line is not None)
     assert len(checked.stderr.splitlines()) == (line is not None)
     assert checked.stderr.startswith(line or "")
+
+
+@pytest.mark.parametrize(("cache", "code"), [("", 1), ("caches/own", 0)])
+def test_a_home_that_cannot_be_written_to_is_one_line(tmp_path: Path, cache: str, code: int) -> None:
+    (tmp_path / "home").write_text("")
+    variables = {"HOME": str(tmp_path / "home"), "XDG_CACHE_HOME": cache and str(tmp_path / cache)}
+    command = [sys.executable, str(SCRIPT)]
+    checked = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=False)
+    assert checked.returncode == code
+    line = f"{tmp_path}/home/.cache: Not a directory; Snakemake needs a cache: set XDG_CACHE_HOME to a folder "
+    assert checked.stderr.startswith(line) if code else not checked.stderr
+    assert checked.stderr.count("\n") == code
