@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import pandas as pd
@@ -11,6 +13,7 @@ from publication.findings import format_times
 from publication.numbers import DataSet, MissingNumber, Number, read_number
 from sharebench.core.files import read_json
 from sharebench.datasets.dataset import short_windows
+from sharebench.model.records.types import Provenance
 from sharebench.model.strategies import control_name
 from sharebench.model.study_config import from_json
 from sharebench.read.report.words import format_number
@@ -154,24 +157,36 @@ def _facts_row(name: str, data: DataSet) -> dict[str, str]:
         "repeats": str(data.repeats),
         "window": f"{config['window_seconds']:g} s",
         "identity (hashed)": ", ".join(sorted(set(cells["device"].astype(str)))),
-        "driver": str(data.device["details"].get("driver", "")),
+        "driver": _versions(each.get("driver", "") for each in _software(data)[0]),
         "measured": data.measured_on,
     }
+
+
+def _software(data: DataSet) -> tuple[list[Mapping[str, Any]], list[Provenance]]:
+    """Details of the nodes that measured a study, and provenances; of all its records where several visits did."""
+    is_joined = data.manifest["config"].get("measured_elsewhere", False)
+    pattern = "cells/**/raw.json" if is_joined else "calibration/*.json"
+    files = [read_json(path) for path in sorted(data.unpacked.glob(pattern))]
+    details = [each["node"]["details"] for each in files] if is_joined else [data.device["details"]]
+    return details, [each["provenance"] for each in files]
+
+
+def _versions(found: Iterable[Any]) -> str:
+    return " or ".join(sorted({str(each) for each in found}))
 
 
 def setup_list(datasets: Mapping[str, DataSet]) -> str:
     """A list of the driver, Python and frameworks that the studies of a publication were measured with."""
     found: dict[tuple[str, ...], list[str]] = {}
     for name, data in sorted(datasets.items()):
-        details = data.device["details"]
+        details, used = _software(data)
         names = {"driver": "driver", "CUDA": "cuda", "compute mode": "compute_mode", "MIG mode": "mig_mode"}
         if data.device["kind"] == "kubernetes":
             names = {"driver": "driver", "Kubernetes": "kubernetes", "device plugin": "device_plugin"}
-        parts = [f"{text} {details.get(key)}" for text, key in names.items()]
-        used = [read_json(path)["provenance"] for path in sorted((data.unpacked / "calibration").glob("*.json"))]
-        packages = {key: text for each in used for key, text in each["packages"].items()}
+        parts = [f"{text} {_versions(each.get(key) for each in details)}" for text, key in names.items()]
         parts += sorted({f"Python {each['python']}" for each in used})
-        parts += [f"{key} {text}" for key, text in sorted(packages.items())]
+        packages = sorted({(key, text) for each in used for key, text in each["packages"].items()})
+        parts += [f"{key} {_versions(text for _, text in own)}" for key, own in groupby(packages, itemgetter(0))]
         found.setdefault(tuple(parts), []).append(f"`{name.split('/')[-1]}`")
     common = [part for part in min(found, default=()) if all(part in each for each in found)]
     lines = [f"- All: {', '.join(common)}."] if common else []
