@@ -216,7 +216,7 @@ def test_existing_instances_are_used_and_others_stay() -> None:
         # the plugin would deal the tenants out over both instances of the map's entry
         (possible(WHOLE), mig("3g", inner="time-slicing", instances=1), 1, "no entry for these instances of one GPU"),
         # the entry is for the first GPU only
-        (possible(WHOLE), mig("4g.20gb"), 1, "no entry for these instances of one GPU: 1 of 4g.20gb; add to key k of"),
+        (possible(WHOLE), mig("1g.20gb"), 1, "no entry for these instances of one GPU: 7 of 1g.20gb; add to key k of"),
         (
             possible(WHOLE | {"nvidia.com/gpu.count": "3"}),
             mig("1g"),
@@ -274,6 +274,8 @@ def test_tenants_of_unequal_instances_request_their_own_profile() -> None:
     [
         ({}, 40960, "all-disabled"),
         ({"1g.5gb": 7}, 40960, "all-1g.5gb"),
+        # the first GPU is the only one
+        ({"4g.20gb": 1}, 40960, "first-card"),
         ({"3g.20gb": 1, "1g.5gb": 2, "2g.10gb": 1}, 40960, "all-balanced"),
         ({"3g.40gb": 1, "1g.10gb": 2, "2g.20gb": 1}, 81559, "all-balanced"),
         # seven on one kind of GPU, four on another

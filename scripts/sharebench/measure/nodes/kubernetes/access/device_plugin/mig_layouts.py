@@ -83,7 +83,8 @@ class LayoutMap(NamedTuple):
         layout = max((each for each in layouts if _memory_gib(each) <= room_gib), key=_memory_gib, default=None)
         if layout and self.gpus > 1:
             return layout if rules == rules_for_layout(layout, self.gpus) else None
-        return layout if all([rule] == rules_for_layout(rule.layout) for rule in rules) else None
+        is_whole = all(rule.devices in ("all", [0]) and rule.is_enabled == bool(rule.layout) for rule in rules)
+        return layout if is_whole else None
 
     def no_entry_message(self, layout: Layout) -> str:
         """The message for a layout without an entry, with the entry to add."""
