@@ -102,6 +102,34 @@ def test_a_second_ctrl_c_does_not_keep_the_tenants_from_being_removed(checkout: 
     assert checkout.run(*RECORDS, options=["--dry-run"]).ok().jobs == {"run_cell": BOTH}
 
 
+ENDLESS_RESTORE = """
+    state_outlives_run = False
+
+    def restore(self) -> bool:
+        import time
+        time.sleep(600)
+        return True
+"""
+
+
+def test_a_second_ctrl_c_leaves_the_node_with_the_command_that_restores_it(checkout: Checkout) -> None:
+    checkout.edit(
+        "scripts/sharebench/measure/nodes/host/cpu.py", '    kind = "cpu"\n', f'    kind = "cpu"\n{ENDLESS_RESTORE}'
+    )
+    running, _ = start_held_in_first_cell(checkout)
+    running.signal(signal.SIGINT, group=True)
+    running.wait_for(lambda: "press Ctrl-C again to leave it as it is" in running.text(), "the node's restore")
+    # Later than a Ctrl-C that a wrapper repeats.
+    time.sleep(1.5)
+    running.signal(signal.SIGINT, group=True)
+    stopped = running.wait()
+    assert stopped.code == 130
+    (left,) = [line for line in stopped.out.splitlines() if line.startswith("the node is left as it is; restore it: ")]
+    assert "sharebench restore --configfile " in left
+    assert "Traceback" not in stopped.out
+    wait_until_all_have_ended(checkout)
+
+
 @pytest.mark.parametrize("is_whole_group", [False, True])
 def test_a_killed_snakemake_leaves_no_process(checkout: Checkout, is_whole_group: bool) -> None:
     running, _ = start_held_in_first_cell(checkout)
