@@ -71,8 +71,9 @@ def test_a_failed_load_fails_its_job_and_a_tenant_that_ends_only_its_load(untouc
     records = [untouched.record(cell) for cell in order]
     assert [record["status"] for record in records] == ["ok", "crashed", "ok"]
     ids = [record["start"]["id"] for record in records]
-    assert ids[0] == ids[1] != ids[2]
-    assert [record["start"]["position"] for record in records] == [0, 1, 0]
+    # The load is tried again with a start of its own.
+    assert len(set(ids)) == 3
+    assert [record["start"]["position"] for record in records] == [0, 0, 0]
 
 
 @pytest.mark.thorough
