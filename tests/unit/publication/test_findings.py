@@ -1,6 +1,5 @@
 """Findings and documents: their numbers come from the tables, and a sentence that the data contradict is refused."""
 
-import json
 import math
 import re
 import shutil
@@ -385,17 +384,3 @@ def test_setup_that_all_studies_share_is_listed_once(tmp_path: Path) -> None:
     common, *own = tables.setup_list(cast(Any, found)).splitlines()
     assert common == "- All: driver 580, CUDA None, compute mode None, Python 3.12.3, torch 2.11.0."
     assert own == ["- `a`: MIG mode off.", "- `b`: MIG mode on."]
-
-
-def test_setup_of_several_visits_has_the_software_of_all(tmp_path: Path) -> None:
-    for repeat, (driver, torch) in enumerate([("580.159.03", "2.11.0"), ("580.159.04", "2.11.1")], 1):
-        folder = tmp_path / f"cells/mps/net/n2/r{repeat}"
-        folder.mkdir(parents=True)
-        provenance = {"python": "3.12.3", "packages": {"torch": torch}}
-        record = {"node": {"details": {"driver": driver}}, "provenance": provenance}
-        (folder / "raw.json").write_text(json.dumps(record))
-    data = SimpleNamespace(
-        unpacked=tmp_path, device={"kind": "nvidia"}, manifest={"config": {"measured_elsewhere": True}}
-    )
-    text = tables.setup_list(cast(Any, {"h100/core": data}))
-    assert "driver 580.159.03 or 580.159.04" in text and "Python 3.12.3, torch 2.11.0 or 2.11.1." in text

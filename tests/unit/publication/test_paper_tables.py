@@ -1,6 +1,9 @@
 """Tables for findings and documents have ratios where the baseline is steady, and else units."""
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pandas as pd
 import pytest
@@ -94,3 +97,17 @@ def test_two_studies_of_the_same_cells_are_tested_cell_by_cell(tmp_path: Path) -
     assert row == f"| `net` | {moved.tested} | 1 | {0.05 * moved.tested:.1f} | 1 | 0.0 % | 100.0 % |"
     with pytest.raises(MissingNumber, match="is not in both"):
         moved.ratio("mig", "net", 2)
+
+
+def test_setup_of_several_visits_has_the_software_of_all(tmp_path: Path) -> None:
+    for repeat, (driver, torch) in enumerate([("580.159.03", "2.11.0"), ("580.159.04", "2.11.1")], 1):
+        folder = tmp_path / f"cells/mps/net/n2/r{repeat}"
+        folder.mkdir(parents=True)
+        provenance = {"python": "3.12.3", "packages": {"torch": torch}}
+        record = {"node": {"details": {"driver": driver}}, "provenance": provenance}
+        (folder / "raw.json").write_text(json.dumps(record))
+    data = SimpleNamespace(
+        unpacked=tmp_path, device={"kind": "nvidia"}, manifest={"config": {"measured_elsewhere": True}}
+    )
+    text = paper_tables.setup_list(cast(Any, {"h100/core": data}))
+    assert "driver 580.159.03 or 580.159.04" in text and "Python 3.12.3, torch 2.11.0 or 2.11.1." in text
