@@ -33,6 +33,8 @@ QUESTION_KEYS = tuple(QuestionKeys.__annotations__)
 
 EARLIER_CODES = "nodes/earlier_codes.json"
 """File of a joined study: by workload, the fingerprints of earlier measuring code whose records count too."""
+PROBE_FILES = ("nodes/timeslice.json", "nodes/answers.json")
+"""What probes of the device found, which no study needs."""
 WORKLOADS_FILE = REPOSITORY / "config" / "workloads.yaml"
 # At most this many patterns of excluded cells are named in a note.
 MAX_NAMED_PATTERNS = 3
@@ -122,12 +124,36 @@ def list_published(folder: Path) -> list[str]:
     return sorted(manifest.parent.relative_to(folder).as_posix() for manifest in manifests)
 
 
+def set_up_strategies(study: Study) -> list[str]:
+    """Sorted strategies that the study sets up; calibrations run on the exclusive device."""
+    return sorted({"exclusive", *(cell.strategy for cell in study.cells)})
+
+
+def needed_files(study: Study) -> list[str]:
+    """The files that a data set of the study must have."""
+    return [
+        "nodes/device.json",
+        *(cell.raw for cell in study.cells),
+        *(f"calibration/{workload}.json" for workload in study.calibrated_workloads()),
+        *(f"cells/{strategy}/{workload}/histograms.csv" for strategy, workload in study.strategy_workload_pairs()),
+    ]
+
+
+def study_files(study: Study) -> list[str]:
+    """The measured files of the study: a folder may have those of other studies too, and lack optional ones."""
+    return [
+        *needed_files(study),
+        *(f"{cell.folder}/telemetry.csv" for cell in study.cells),
+        *(f"nodes/{strategy}.json" for strategy in set_up_strategies(study)),
+        *PROBE_FILES,
+        EARLIER_CODES,
+    ]
+
+
 def check_complete(study: Study, where: str = "config: from") -> None:
     """Raise DataSetError when the study's data set lacks a file that its manifest promises."""
     folder = verified_folder(Path(str(study.config["from"])))
-    paths = ["nodes/device.json", *(cell.raw for cell in study.cells)]
-    paths += [f"calibration/{workload}.json" for workload in study.calibrated_workloads()]
-    paths += [f"cells/{strategy}/{workload}/histograms.csv" for strategy, workload in study.strategy_workload_pairs()]
+    paths = needed_files(study)
     missing = [path for path in paths if not (folder / path).exists()]
     if missing:
         raise DataSetError(

@@ -38,9 +38,8 @@ def publish(data: Path, results: Path, target: Path) -> None:
     device = read_device(data / "nodes" / "device.json")["node"]
     _refuse_another_device(device, target)
     manifest = read_json(data / "manifest.json", "config", "created_epoch_seconds")
-    files = {
-        name: path.read_bytes() for name, path in ro_crate.find_files(data, (*ro_crate.MEASURED_FILES, *EXTRA_FILES))
-    }
+    files = dict(ro_crate.measured_files(data, data))
+    files |= {name: path.read_bytes() for name in EXTRA_FILES if (path := data / name).is_file()}
     files["config.yaml"] = ro_crate.published_config(manifest)
     building, aside = (target.with_name(f".{target.name}.{end}") for end in ("part", "old"))
     if aside.exists() and not target.exists():

@@ -10,9 +10,11 @@ from typing import Any
 import yaml
 
 from sharebench.core.files import REPOSITORY, read_json
-from sharebench.datasets import archive
+from sharebench.datasets import archive, dataset
 from sharebench.model.records.references import device_name, read_device
 from sharebench.model.records.types import NodeFacts
+from sharebench.model.spec import parse_spec
+from sharebench.study.public import public_spec
 
 METADATA = "ro-crate-metadata.json"
 PROFILES = (
@@ -20,14 +22,6 @@ PROFILES = (
     "https://w3id.org/ro/wfrun/workflow/0.6",
     "https://w3id.org/workflowhub/workflow-ro-crate/1.1",
 )
-MEASURED_FILES = (
-    "cells/*/*/n*/r*/raw.json",
-    "cells/*/*/n*/r*/telemetry.csv",
-    "cells/*/*/histograms.csv",
-    "calibration/*.json",
-    "nodes/*.json",
-)
-DERIVED_FILES = ("tables/*", "manifest.json", "report.html")
 ENVIRONMENT = ("envs/sharebench.txt", "envs/tenant-cpu.txt", "envs/tenant-gpu.txt")
 LICENCE = "https://spdx.org/licenses/Apache-2.0"
 
@@ -44,10 +38,10 @@ def write(data: Path, results: Path, target: Path) -> None:
     Raises OSError.
     """
     manifest = read_json(results / "manifest.json", "config", "created_epoch_seconds")
-    files: dict[str, Path | bytes] = {
-        **dict(find_files(data, MEASURED_FILES)),
-        **dict(find_files(results, DERIVED_FILES)),
-    }
+    files: dict[str, Path | bytes] = dict(measured_files(results, data))
+    # Tables that the study does not have were removed when its own were written.
+    derived = [*results.glob("tables/*"), results / "manifest.json", results / "report.html"]
+    files |= {path.relative_to(results).as_posix(): path for path in derived if path.is_file()}
     files["config.yaml"] = published_config(manifest)
     files["workflow/Snakefile"] = REPOSITORY / "Snakefile"
     files |= {path: REPOSITORY / path for path in ENVIRONMENT}
@@ -57,11 +51,22 @@ def write(data: Path, results: Path, target: Path) -> None:
     archive.write(target, files, manifest["created_epoch_seconds"])
 
 
-def find_files(folder: Path, patterns: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
-    """Name and path of each file of the data set in `folder` that matches a pattern."""
-    for pattern in patterns:
-        for path in folder.glob(pattern):
-            yield path.relative_to(folder).as_posix(), path
+def measured_files(described: Path, data: Path) -> Iterator[tuple[str, bytes]]:
+    """Name and public content of each measured file in `data` of the study of the manifest in `described`."""
+    study = dataset.read_study(described, str(described))
+    for name in dataset.study_files(study):
+        if (path := data / name).is_file():
+            with_spec = name.endswith("/raw.json") or name.startswith("calibration/")
+            yield name, public_record(path.read_bytes()) if with_spec else path.read_bytes()
+
+
+def public_record(content: bytes) -> bytes:
+    """A record or calibration whose spec has public paths; the same bytes where nothing was private."""
+    record = json.loads(content)
+    spec = parse_spec(record["spec"])
+    if (public := public_spec(spec)) == spec:
+        return content
+    return json.dumps({**record, "spec": public.text}, ensure_ascii=False).encode()
 
 
 def metadata(names: list[str], manifest: dict[str, Any], node: NodeFacts) -> dict[str, Any]:

@@ -1,24 +1,21 @@
 """From records to tables: check that all cells belong together, then write tables and the manifest."""
 
-import re
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any
 
 import pandas as pd
 
 from sharebench.core.files import read_json, replace_atomically, write_json
-from sharebench.core.redact import redact
 from sharebench.datasets import dataset
 from sharebench.model import prometheus_options, run_record
-from sharebench.model.config_nodes import KubernetesOptions
 from sharebench.model.records.references import device_name, read_device
 from sharebench.model.records.types import Record
-from sharebench.model.study_config import StudyConfig, has_conformance, has_jobs, to_json
+from sharebench.model.study_config import has_conformance, has_jobs
 from sharebench.read import text
 from sharebench.read.cells.metrics import study_kinds
 from sharebench.read.cells.rows import reduce_record, split_by_workload
@@ -41,56 +38,13 @@ from sharebench.read.tables.jobs import JobCell, job_cell, jobs_table
 from sharebench.read.tables.startup import Startup, Switches, cell_startups, startup_table
 from sharebench.read.tables.summary import interference_table, summary_table
 from sharebench.study.cells import Cell
+from sharebench.study.public import public_command, public_config
 from sharebench.study.study import Study
 
 PACKAGES = ("snakemake", "numpy", "pandas", "matplotlib", "seaborn", "scipy", "prometheus-client")
-# Published in place of a cluster's own names.
-NEUTRAL_CLUSTER: Mapping[Literal["context", "node", "namespace", "priority_class"], str | None] = {
-    "context": None,
-    "node": "auto",
-    "namespace": "sharebench",
-    "priority_class": None,
-}
 OPTIONAL_TABLES = {"interference", "jobs", "isolation", "prometheus", "conformance"}
 """Tables that not every study has, each with a figure of the same name."""
 CONFOUNDED = "Each strategy was set up once, so differences between strategies are also differences in time."
-
-
-def public_config(config: StudyConfig) -> dict[str, Any]:
-    """The config without what is private to this host or cluster: paths, addresses, names and the GPU's UUID."""
-    nvidia = config["nvidia"]
-    gpus, numbers = nvidia["gpu"], ("all", *map(str, range(1000)))
-    gpu: str | list[str] = gpus if isinstance(gpus, str) and gpus in numbers else "0"
-    if isinstance(gpus, list):
-        gpu = [name if name in numbers else str(index) for index, name in enumerate(gpus)]
-    workloads = {
-        name: entry.changed(command=entry.command and tuple(map(redact, entry.command)))
-        for name, entry in config["workload_catalogue"].items()
-    }
-    cluster = cast(KubernetesOptions, {**config["kubernetes"], **NEUTRAL_CLUSTER, "tolerations": []})
-    prometheus = config["prometheus"]
-    if prometheus_options.has_prometheus(config["prometheus"]):
-        prometheus = prometheus | {"url": "http://prometheus", "folder": None, "labels": {}}
-    return to_json({**config, "workload_catalogue": workloads}) | {
-        "prometheus": prometheus,
-        "results": redact(config["results"]),
-        "from": redact(config["from"]) if config["from"] else None,
-        "nvidia": nvidia | {"python": redact(nvidia["python"]), "gpu": gpu, "hami_core": None},
-        "kubernetes": cluster,
-    }
-
-
-def public_command(argv: list[str], config: StudyConfig) -> list[str]:
-    """The command without a cluster's own names and without the address of a Prometheus."""
-    cluster, prometheus = config["kubernetes"], config["prometheus"]
-    names = [cluster[key] for key, known in NEUTRAL_CLUSTER.items() if cluster[key] != known]
-    names += [name for value in cluster["tolerations"] for name in (value["key"], value["value"]) if name != "true"]
-    names += [prometheus["url"], prometheus["folder"], *prometheus["labels"].values()]
-    flat = [name for value in names if value for name in (value if isinstance(value, list) else [value])]
-    for name in sorted(flat, key=len, reverse=True):
-        # A short name may be part of another word.
-        argv = [re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", "…", word) for word in argv]
-    return argv
 
 
 def _manifest(study: Study, run: run_record.RunRecord, units: int | None) -> dict[str, Any]:
@@ -230,7 +184,7 @@ def _build_tables(checker: Checker) -> dict[str, pd.DataFrame]:
 def _switches(checker: Checker) -> Switches:
     """The switches of the node outside of cells: those in nodes/ and in calibrations."""
     switches = Switches()
-    for strategy in checker.study.strategies:
+    for strategy in dataset.set_up_strategies(checker.study):
         gate = checker.data / "nodes" / f"{strategy}.json"
         if gate.exists():
             switches.add_node_file(read_json(gate, "strategy", "configure_seconds"))

@@ -15,7 +15,7 @@ from sharebench.measure.nodes.contract import NodeError
 from sharebench.model.config.load import load
 from sharebench.model.spec import WatchSpec
 from sharebench.model.strategy import Strategy
-from sharebench.read.aggregate import public_command, public_config
+from sharebench.study.public import public_command, public_config
 from sharebench.study.study import Study
 
 WATCHED = {"prometheus.url": "http://127.0.0.1:1", "window_seconds": 5}

@@ -16,8 +16,8 @@ from sharebench.measure.run.plan import remarks
 from sharebench.model import capabilities
 from sharebench.model.capabilities import resolve_node_kind
 from sharebench.model.config.load import ConfigError, load
-from sharebench.read.aggregate import public_config
 from sharebench.study.cells import Cell
+from sharebench.study.public import public_config
 from sharebench.study.study import Study
 from tenant.request_bodies import body_factory
 

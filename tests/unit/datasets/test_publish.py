@@ -1,6 +1,7 @@
 """Published studies are complete, have checksums, are packed, share a device, and are read only unchanged."""
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ import pytest
 import yaml
 from unit.figures import fabricated
 
-from sharebench.datasets import archive, dataset, publish
+from sharebench.datasets import archive, dataset, publish, ro_crate
+from sharebench.model.spec import parse_spec
+from sharebench.read import checker
 
 ROOT = Path(__file__).resolve().parents[3]
 PUBLISHED = ROOT / "published"
@@ -48,6 +51,52 @@ def test_a_study_is_published_as_one_archive_with_what_people_read_next_to_it(st
     for name in ("cells/mps/matmul/n2/r1/raw.json", "nodes/device.json", "manifest.json"):
         assert packed[name] == (study / name).read_bytes()
     assert not [name for name in packed if name.endswith(".log")], "logs of tenants may name paths"
+
+
+def pack(study: Path, how: str) -> dict[str, bytes]:
+    """The files of the study's archive, or of the one in its published data set."""
+    target = study / "published/device/study"
+    if how == "archive":
+        (study / "report.html").touch()
+        ro_crate.write(study, study, study / "archive.zip")
+        return files(archive.unpack(study / "archive.zip"))
+    publish.publish(study, study, target)
+    return files(archive.verified_folder(target))
+
+
+@pytest.mark.parametrize("how", ["archive", "publish"])
+def test_what_other_studies_left_in_the_folder_is_not_packed(study: Path, how: str) -> None:
+    before = pack(study, how)
+    shutil.copytree(study / "cells/mps/matmul", study / "cells/mps/nan")
+    shutil.copytree(study / "cells/mps/matmul/n2/r1", study / "cells/mps/matmul/n2/r9")
+    shutil.copy(study / "calibration/matmul.json", study / "calibration/nan.json")
+    (study / "nodes/hami.json").write_text("{}")
+    assert pack(study, how) == before
+    assert {"cells/mps/matmul/n2/r3/raw.json", "calibration/hashing.json", "nodes/device.json"} <= before.keys()
+
+
+@pytest.mark.parametrize("how", ["archive", "publish"])
+def test_a_packed_spec_names_no_private_path(study: Path, how: str) -> None:
+    names = ("cells/mps/matmul/n2/r1/raw.json", "calibration/matmul.json")
+    specs = {}
+    for name in names:
+        record = json.loads((study / name).read_text())
+        spec = json.loads(record["spec"])
+        spec["workload"] |= {"kind": "command", "command": ["/home/jane/bin/python", "{here}/run.py", "--fast"]}
+        spec["workload"]["load"] = {"arrival": "trace", "trace": "/home/jane/day.csv"}
+        spec["files"] = {"/home/jane/day.csv": "0123"}
+        specs[name] = parse_spec(json.dumps(spec))
+        (study / name).write_text(json.dumps(record | {"spec": specs[name].text}))
+    packed = pack(study, how)
+    assert not [name for name, content in packed.items() if b"/home/jane" in content]
+    for name in names:
+        record = json.loads(packed[name])
+        public = parse_spec(record["spec"])
+        assert public.workload.command == ("…/python", "{here}/run.py", "--fast")  # type: ignore[union-attr]
+        assert public.files == {"…/day.csv": "0123"}
+        # The study is joined from archives too.
+        assert checker._accepted_spec(specs[name], record) == record["spec"]
+        assert checker._accepted_spec(specs[name].changed(window_seconds=9), record) != record["spec"]
 
 
 def test_the_config_does_not_name_the_folders_that_a_study_was_joined_from(study: Path, tmp_path: Path) -> None:
