@@ -4,7 +4,7 @@ import csv
 from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import pandas as pd
 
@@ -19,6 +19,15 @@ STREAMS, SLO, ACTIVITY, HOST, USE, ANSWERS = "streams", "slo", "activity", "host
 STUDY_KINDS = {STREAMS, SLO, ACTIVITY, HOST, USE, ANSWERS}
 """Kinds of study with columns of their own: a tenant streams, the config has an SLO, a GPU counts its activity, records
 identify the host, NVML has the use of each tenant, or the answers of servers are compared."""
+
+
+class _Blanks(TypedDict):
+    keep_default_na: bool
+    na_values: list[str]
+
+
+ONLY_BLANKS: _Blanks = {"keep_default_na": False, "na_values": [""]}
+"""Options of pandas' reader, which otherwise takes a strategy or a workload named `null` or `nan` for a blank."""
 
 
 class Column(NamedTuple):
@@ -92,7 +101,7 @@ def read_table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
     """
     flags, texts = ({column.name for column in schema() if kind in column.kind} for kind in ("flag", "text"))
     dtypes = dict.fromkeys(texts, str) | dict.fromkeys(flags, "boolean")
-    table = pd.read_csv(path, usecols=columns, dtype=dtypes, low_memory=False)
+    table = pd.read_csv(path, usecols=columns, dtype=dtypes, low_memory=False, **ONLY_BLANKS)
     present = [name for name in table if name in flags]
     table[present] = table[present].fillna(False).astype(bool)
     return table.fillna({name: "" for name in table if name in texts})

@@ -45,6 +45,12 @@ def test_blank_texts_are_empty_and_columns_may_be_chosen(tmp_path: Path) -> None
     assert list(read_table(path, columns=["count"]).columns) == ["count"]
 
 
+def test_a_name_that_pandas_takes_for_a_blank_is_a_name(tmp_path: Path) -> None:
+    table = read_table(written(tmp_path, "strategy,workload,latency_mean_seconds\nnull,nan,0.5\nNA,None,\n"))
+    assert table["strategy"].tolist() == ["null", "NA"] and table["workload"].tolist() == ["nan", "None"]
+    assert table["latency_mean_seconds"].dtype == float
+
+
 def test_no_text_is_a_formula_and_numbers_stay_as_they_are() -> None:
     table = pd.DataFrame(
         {

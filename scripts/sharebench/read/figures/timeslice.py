@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from sharebench.core.files import read_json
+from sharebench.read.columns import ONLY_BLANKS
 from sharebench.read.figures.data import DrawnStudy
 from sharebench.read.figures.page import PAGE_INCHES, Sheet, explain_blank, save, sheet
 from sharebench.read.figures.style import StrategyLook, set_log_axis, shades, strategy_looks, theme
@@ -38,7 +39,7 @@ def draw(results: Path, catalogue: Sequence[str]) -> Sheet:
     `catalogue` names all strategies in the order of their colours.
     """
     probe = read_json(results / "nodes" / "timeslice.json", "strategies")
-    table = pd.read_csv(results / "tables" / "timeslice.csv")
+    table = pd.read_csv(results / "tables" / "timeslice.csv", **ONLY_BLANKS)
     names = sorted(probe["strategies"], key=lambda name: [*catalogue, name].index(name))
     style = strategy_looks(catalogue, names)
     watched = {name: probe["strategies"][name] for name in names if not probe["strategies"][name]["infeasible"]}
