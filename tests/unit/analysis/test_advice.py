@@ -54,6 +54,20 @@ def test_fewest_devices_within_the_slo() -> None:
         assert first_choice(advise(OPTIONS, Demand(5, {"latency": slo_seconds}))) == expected
 
 
+def test_millions_of_tenants_are_judged_at_the_levels_that_were_measured() -> None:
+    tried: list[int] = []
+
+    class Counted(Option):
+        def level(self, replicas: int) -> Level | None:
+            tried.append(replicas)
+            return super().level(replicas)
+
+    mps = Counted("mps", MPS.levels, NO, 1)
+    assert find_plan(mps, Demand(3_000_000, {"latency": 0.2})).devices == 1_000_000
+    assert find_plan(mps, Demand(3_000_000, {"latency": 0.01})).devices is None
+    assert len(tried) < 20
+
+
 def test_tenants_are_spread_evenly() -> None:
     found = find_plan(MPS, Demand(7, {"latency": 0.26}))
     assert (found.devices, found.per_device, found.level and found.level.replicas) == (2, 4, 5), "judged with five"

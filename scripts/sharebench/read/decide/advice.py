@@ -146,8 +146,12 @@ def find_plan(option: Option, demand: Demand) -> Plan:
 
 
 def _splits(option: Option, tenants: int) -> Iterable[tuple[int, int]]:
-    """Numbers of devices, each with the tenants on the fullest; one tenant per device would not be sharing."""
-    for devices in range(1, tenants + 1):
+    """Numbers of devices, each with the tenants on the fullest; one tenant per device would not be sharing.
+
+    More devices with as many tenants on the fullest are no other plan.
+    """
+    for most in range(min(tenants, max(option.levels, default=0)), 0, -1):
+        devices = math.ceil(tenants / most)
         replicas = math.ceil(tenants / devices)
         if replicas > 1 or tenants == 1 or not option.is_sharing:
             yield devices, replicas
