@@ -4,6 +4,7 @@
 """
 
 import math
+import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -222,18 +223,26 @@ def conformance(results: Path) -> int:
     """Which promises each strategy keeps.
 
     RESULTS are those of a study like config/conformance.yaml. Ends with 1 where a promise is broken, else with 2 where
-    one that is made was not measured.
+    one that is made was not measured, or none is there.
     """
     from sharebench.read.promises import read_promises
 
     kept = read_promises(results)
-    print(_plain(f"{kept.table}\n\n{kept.closing_line}"), flush=True)
+    _say(f"{kept.table}\n\n{kept.closing_line}".lstrip())
     return kept.exit_code
 
 
 def _plain(text: str) -> str:
     """The text without what a terminal would obey, since a data set may be another user's."""
     return "".join(each for each in console.ESCAPES.sub("", text) if each.isprintable() or each in "\n\t")
+
+
+def _say(text: str) -> None:
+    try:
+        print(_plain(text), flush=True)
+    except BrokenPipeError:
+        # A reader such as `head` has seen enough. Python writes the rest when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -255,7 +264,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (KeyboardInterrupt, click.Abort):
         sys.exit(130)
     if isinstance(answer, str):
-        print(_plain(answer), flush=True)
+        _say(answer)
         answer = 0
     sys.exit(answer)
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import subprocess
 import sys
 import venv
@@ -108,6 +109,32 @@ def test_the_exit_code_tells_whether_promises_are_kept(
     printed = capsys.readouterr().out.splitlines()
     assert sum("memory_cap" in line for line in printed) == len(verdicts)
     assert printed[-1].startswith(f"{verdicts.count('broken')} promise")
+
+
+@pytest.mark.parametrize(
+    ("table", "ends"),
+    [
+        ("", 2),
+        ("promise,strategy,replicas,measured,unit,limit,verdict\n", 2),
+        ("promise,strategy\nmemory_cap,mps\n", "tables/conformance.csv has no column replicas; "),
+        ("promise,strategy,replicas,measured,unit,limit,verdict\na,mps,2,,,,fine\n", "'fine' is not a verdict (kept, "),
+    ],
+)
+def test_a_table_without_promises_is_no_success(table: str, ends: int | str, tmp_path: Path) -> None:
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables/conformance.csv").write_text(table)
+    ended = run("conformance", str(tmp_path))
+    assert ended == ends or str(ends) in str(ended)
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    code = "from sharebench import cli; cli.commands.main = lambda *_, **__: 'answer'; cli.main([])"
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "scripts")}
+    ended = subprocess.run([sys.executable, "-c", code], stdout=writer, stderr=subprocess.PIPE, env=environment)
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (0, b"")
 
 
 @pytest.mark.parametrize("ending", ["answer", Refusal, OSError, click.UsageError])
