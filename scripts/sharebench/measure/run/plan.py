@@ -22,9 +22,7 @@ from sharebench.model.config import programs
 from sharebench.model.spec import Spec
 from sharebench.study.cells import Cell, cell_from_path
 from sharebench.study.study import Study
-
-# Shares of the SMs under MPS, in whole percent from and to, with wrong products of cuBLAS 13.1 on an H100.
-WRONG_PERCENTS = ((14, 22), (28, 40), (66, 80))
+from sharebench.study.wrong_answers import wrong_answer_lines
 
 
 def count_switches(study: Study, cells: Collection[Cell], places: Placement | None = None) -> int:
@@ -95,23 +93,6 @@ def _unmeasured_parts(node: Node, study: Study, strategy: str) -> list[str]:
     return texts
 
 
-def _wrong_answers(study: Study) -> list[str]:
-    """A line for each strategy with shares of the SMs under which cuBLAS is known to compute wrong products."""
-    affected: dict[str, dict[int, float]] = {}
-    for cell in study.cells:
-        entry = study.strategies[cell.strategy]
-        limit = entry.limits(cell.replicas)["thread_percent"] if entry.mechanism[-1] == "mps" else None
-        for percent in limit if isinstance(limit, list) else [limit]:
-            if percent is not None and any(low <= int(percent) <= high for low, high in WRONG_PERCENTS):
-                affected.setdefault(cell.strategy, {})[cell.replicas] = percent
-    return [
-        f"{name}: {format_count(replicas, 'tenant', 'tenants')} with {percent:.3g} % of the SMs: cuBLAS 13.1 computed "
-        "wrong half-precision products on H100 and H200; take 2, 4, 8 or 9 tenants, or look: snakemake probe_answers"
-        for name, sizes in affected.items()
-        for replicas, percent in sorted(sizes.items())
-    ]
-
-
 def show_plan(study: Study, words: Sequence[str]) -> str:
     """The plan of the study that `words` name to Snakemake, by its own account of what is stale. Raises Refusal."""
     command = [sys.executable, "-m", "snakemake", "--snakefile", str(REPOSITORY / "Snakefile"), *words, "--summary"]
@@ -162,7 +143,7 @@ def plan(study: Study, results: Path, files: Mapping[str, Sequence[str]]) -> str
         if (added := node.additions(workload)) is not None:
             lines += console.wrap_text(f"{name}: {added}", "  ", "    ")
     if NODE_KINDS[study.node_kind].has_gpus:
-        lines += [part for line in _wrong_answers(study) for part in console.wrap_text(line, "  ", "    ")]
+        lines += [part for line in wrong_answer_lines(study) for part in console.wrap_text(line, "  ", "    ")]
     lines.append(f"  order: {study.order}; `sharebench restore` brings the node back at any time")
     return "\n".join(lines)
 

@@ -31,6 +31,7 @@ from sharebench.model.strategy import Strategy
 from sharebench.model.study_config import StudyConfig, uses_several_devices
 from sharebench.model.workload import Workload
 from sharebench.study.study import Study
+from sharebench.study.wrong_answers import wrong_answer_lines
 
 PREFLIGHT_RETRY_SECONDS = 10.0
 # A pod's deadline, where no pod is made.
@@ -192,6 +193,8 @@ def inspect(study: Study, node_options: NodeOptions | None = None) -> tuple[list
         lines += ["installed:", *map(str, installed_rows(node))]
         rows, is_any = strategy_rows(study, node)
         lines += ["strategies:", *map(str, rows)]
+        wrong = wrong_answer_lines(study)
+        lines += ["known to go wrong:", *(str(ReportRow("", line)) for line in wrong)] if wrong else []
         inside = options["reach"] == "pod-ip" or (options["reach"] == "auto" and is_in_cluster())
         plugin = node.cluster.installed.plugin
         places = {"cluster": None, "tenants": options["namespace"]} | ({"plugin": plugin.namespace} if plugin else {})
