@@ -1,4 +1,4 @@
-"""A config that cannot be used is refused in one line, with exit code 1, and nothing is written."""
+"""A config that cannot be used is refused in a line for each problem, with exit code 1, and nothing is written."""
 
 from pipeline.harness import Checkout
 
@@ -25,20 +25,20 @@ CASES = {
 
 
 def refused(checkout: Checkout, *targets: str, study: str | None = None, config: list[str] | None = None) -> str:
-    """The one line of a run that ends before it has written anything."""
+    """The lines of a run that ends before it has written anything."""
     before = checkout.files()
     result = checkout.run(*targets, study=study, config=config or [])
     assert result.code == 1
-    [profile, line] = result.out.splitlines()
+    profile, lines = result.out.split("\n", maxsplit=1)
     assert profile.startswith("Using workflow specific profile ")
     assert checkout.files() == before
-    return line
+    return lines.rstrip("\n")
 
 
-def test_a_refused_config_is_one_line_and_writes_nothing(untouched: Checkout) -> None:
+def test_a_refused_config_is_a_line_for_each_problem_and_writes_nothing(untouched: Checkout) -> None:
     for name, (config, words) in CASES.items():
-        line = refused(untouched, config=config)
-        assert line.startswith("config: ") and words in line, name
+        lines = refused(untouched, config=config).splitlines()
+        assert all(line.startswith("config: ") for line in lines) and words in "".join(lines), name
 
 
 def test_a_config_file_with_a_duplicate_key_is_refused(untouched: Checkout) -> None:

@@ -23,22 +23,30 @@ ENDS = "runs once, until it exits"
 
 
 def cross_key_problems(config: StudyConfig) -> Iterator[str]:
-    """Problems across the keys of a normalised, schema-valid config.
+    """All problems across the keys of a normalised, schema-valid config.
 
-    Each check relies on those before it, so that only the first line is reliable.
+    What is in neither catalogue comes alone, since the other checks look names up.
     """
+    yield from list(name_problems(config)) or _problems_of_use(config)
+
+
+def name_problems(config: StudyConfig) -> Iterator[str]:
+    """Problems of catalogues, and of the keys that name their entries."""
+    for name, workload in config["workload_catalogue"].items():
+        yield from _mix_entry(sweeps.entry_key(name, workload), workload, config["workload_catalogue"])
+    yield from _names(config)
+    for name in config["strategy_catalogue"]:
+        yield from _control_entry(name, config["strategy_catalogue"])
+
+
+def _problems_of_use(config: StudyConfig) -> Iterator[str]:
     kind = resolve_node_kind(config["node"])
     yield from _paths(config)
     if config["from"] is None:
         yield from secrets.problems(config)
-    for name, workload in config["workload_catalogue"].items():
-        yield from _mix_entry(sweeps.entry_key(name, workload), workload, config["workload_catalogue"])
     warm_up, start = config["warmup"]["max_seconds"], config["timeouts"]["start_seconds"]
     if warm_up >= start:
         yield f"timeouts.start_seconds: {start} leaves no time for warmup.max_seconds, {warm_up}; set more than that"
-    yield from _names(config)
-    for name in config["strategy_catalogue"]:
-        yield from _control_entry(name, config["strategy_catalogue"])
     yield from _neighbours(config)
     yield from _queues(config)
     yield from _contrasts(config)
@@ -96,13 +104,6 @@ def _names(config: StudyConfig) -> Iterator[str]:
                 yield f"{key}: {sweeps.sweep_hint(workloads, name) or unknown_value(name, known, NOT_IN_CATALOGUE)}"
     if not (config["workloads"] or config["interference"] or (config["faults"] and config["fault_victims"])):
         yield "workloads: [] is empty; name at least one, or workloads to pair in interference"
-    for name in config["interference"]:
-        if workloads[name].tenants is not None:
-            yield f"interference: {name!r} {IS_A_MIX}"
-        if workloads[name].runs_until_exit:
-            yield f"interference: {name!r} {ENDS}, and pairs have a window; leave it out, or mix it with jobs (tenants)"
-    if len(config["interference"]) == 1:
-        yield f"interference: {quoted(config['interference'])} is one workload; name at least two, or leave it empty"
     alone = strategies.get("exclusive")
     if alone is None or (alone.mechanism, alone.own_replicas) != (("exclusive",), (1,)):
         yield "strategy_catalogue.exclusive: is not there or not exclusive; restore it, calibration needs it"
@@ -128,11 +129,19 @@ def _needs_two(key: str, names: list[str], config: StudyConfig) -> Iterator[str]
 
 def _neighbours(config: StudyConfig) -> Iterator[str]:
     """Mixes and pairs for which no strategy of the study has enough tenants."""
+    workloads = config["workload_catalogue"]
+    for name in config["interference"]:
+        if workloads[name].tenants is not None:
+            yield f"interference: {name!r} {IS_A_MIX}"
+        if workloads[name].runs_until_exit:
+            yield f"interference: {name!r} {ENDS}, and pairs have a window; leave it out, or mix it with jobs (tenants)"
+    if len(config["interference"]) == 1:
+        yield f"interference: {quoted(config['interference'])} is one workload; name at least two, or leave it empty"
     yield from _needs_two("interference", config["interference"], config)
     entries = [config["strategy_catalogue"][name] for name in config["strategies"]]
     most = max(max(entry.own_replicas or config["replicas"]) for entry in entries)
     for name in config["workloads"]:
-        if config["workload_catalogue"][name].tenants is not None and most < 2:
+        if workloads[name].tenants is not None and most < 2:
             yield f"replicas: one tenant alone is not a mix, and {name!r} is one; use 2 or more"
 
 
@@ -191,7 +200,7 @@ def _faults(config: StudyConfig, kind: str) -> Iterator[str]:
         return
     if kind == "simulated":
         yield f"faults: {named} is impossible on the node 'simulated', which has no model of them; set node: cpu"
-    if kind != "cpu" and not config["allow_faults"]:
+    elif kind != "cpu" and not config["allow_faults"]:
         yield (
             f"faults: {named} on the node {kind!r} can harm other users' programs and its driver; "
             "set allow_faults: true if no one else needs the device"
@@ -212,7 +221,15 @@ def _used_strategies(config: StudyConfig, kind: str) -> Iterator[str]:
 
 def _used_workloads(config: StudyConfig, kind: str) -> Iterator[str]:
     """Workloads of the study that this kind of node cannot run, or for which the window is too short."""
-    for asked, name in _tenant_workloads(config):
+    used = list(_tenant_workloads(config))
+    entries = [config["workload_catalogue"][name] for _, name in used]
+    longest = max(entries, key=lambda each: each.min_window_seconds, default=None)
+    if longest and config["window_seconds"] < longest.min_window_seconds:
+        yield (
+            f"window_seconds: {config['window_seconds']} is too short for the workload {longest.name!r}; "
+            f"use {longest.min_window_seconds} or more"
+        )
+    for asked, name in used:
         entry = config["workload_catalogue"][name]
         key = sweeps.entry_key(name, entry)
         if kind in ("cpu", "nvidia", "kubernetes") and entry.is_program:
@@ -229,11 +246,6 @@ def _used_workloads(config: StudyConfig, kind: str) -> Iterator[str]:
             yield from _module(config, kind, asked, name)
         if kind != "simulated" and not config["measured_elsewhere"]:
             yield from programs.file_problems(key, entry, _most_tenants(config))
-        if config["window_seconds"] < entry.min_window_seconds:
-            yield (
-                f"window_seconds: {config['window_seconds']} is too short for the workload {name!r}; "
-                f"use {entry.min_window_seconds} or more"
-            )
 
 
 def _most_tenants(config: StudyConfig) -> int:
@@ -271,6 +283,7 @@ def _tenant_workloads(config: StudyConfig) -> Iterator[tuple[str, str]]:
             yield "workloads", name
         else:
             yield from ((f"workload_catalogue.{name}.tenants", tenant) for tenant in tenants)
-    yield from (("interference", name) for name in config["interference"])
+    plain = (name for name in config["interference"] if config["workload_catalogue"][name].tenants is None)
+    yield from (("interference", name) for name in plain)
     if config["faults"]:
         yield from (("fault_victims", name) for name in config["fault_victims"])

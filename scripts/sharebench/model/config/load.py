@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from sharebench.core.files import Refusal
 from sharebench.model.config import refusals, strategies, sweeps, workloads
-from sharebench.model.config.checks import cross_key_problems
+from sharebench.model.config.checks import cross_key_problems, name_problems
 from sharebench.model.config.schema import CONFIG
 from sharebench.model.pod_template import PodTemplate
 from sharebench.model.strategy import Strategy
@@ -41,10 +41,10 @@ WITHDRAWN_KEYS: dict[str, dict[str, object]] = {
 
 
 class ConfigError(Refusal):
-    """The config cannot be used; the message is exactly one line with key, value and remedy."""
+    """The config cannot be used; the message has a line for each problem, with key, value and remedy."""
 
-    def __init__(self, line: str) -> None:
-        super().__init__(" ".join(f"config: {line}".split()))
+    def __init__(self, *lines: str) -> None:
+        super().__init__("\n".join(" ".join(f"config: {line}".split()) for line in lines))
 
 
 def load(config: Mapping[str, object]) -> StudyConfig:
@@ -55,17 +55,29 @@ def load(config: Mapping[str, object]) -> StudyConfig:
     """
     if not isinstance(config, Mapping):
         raise ConfigError(f"the file: {config!r:.60} is not a mapping; write it as lines of key: value")
+    given = _without_withdrawn_keys(config)
     try:
-        checked = CONFIG.validate_python(_without_withdrawn_keys(config), context=CHECKS)
+        checked = CONFIG.validate_python(given, context=CHECKS)
     except ValidationError as error:
-        raise ConfigError(refusals.error_line(error)) from None
-    problem = next(sweeps.problems(checked), None)
-    if problem is None:
-        checked = sweeps.expand(checked)
-        problem = next(cross_key_problems(checked), None)
-    if problem is not None:
-        raise ConfigError(problem)
+        raise ConfigError(*refusals.error_lines(error), *_name_problems_beside(error, given)) from None
+    if found := list(sweeps.problems(checked)):
+        raise ConfigError(*found)
+    checked = sweeps.expand(checked)
+    if found := list(cross_key_problems(checked)):
+        raise ConfigError(*found)
     return checked
+
+
+def _name_problems_beside(error: ValidationError, given: Mapping[str, object]) -> list[str]:
+    """What else is wrong with names, where the catalogues can be read, so that one run shows all."""
+    faulty = {str(each["loc"][0]) for each in error.errors(include_url=False, include_input=False) if each["loc"]}
+    try:
+        rest = CONFIG.validate_python({key: given[key] for key in given if key not in faulty}, context=CHECKS)
+    except ValidationError:
+        return []
+    if faulty & {"strategy_catalogue", "workload_catalogue"} or any(sweeps.problems(rest)):
+        return []
+    return [line for line in name_problems(sweeps.expand(rest)) if line.split(":")[0] not in faulty]
 
 
 def _without_withdrawn_keys(config: Mapping[str, object]) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Errors of pydantic about a config, as one line with key, value and remedy."""
+"""Errors of pydantic about a config, each as one line with key, value and remedy."""
 
 import json
 import re
@@ -52,18 +52,32 @@ class _Place:
         return _explanation(self.rules) if self.rules else str(self.section["description"])
 
 
-def error_line(error: ValidationError) -> str:
-    """One line about the first error, or about an unknown key, which is the usual cause of the others."""
-    details = min(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
+def error_lines(error: ValidationError) -> list[str]:
+    """A line about each error. Unknown keys come first: one that is misspelled is missing, too, which is left out."""
+    details = sorted(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
+    misspelled = {each["loc"][:-1] for each in details if each["type"] == "extra_forbidden"}
+    lines: dict[str, str] = {}
+    for each in details:
+        if each["type"] != "missing" or each["loc"][:-1] not in misspelled:
+            key, line = _error_line(each)
+            # A value that may be of several types has an error for each.
+            lines.setdefault(key, line)
+    return list(lines.values())
+
+
+def _error_line(details: ErrorDetails) -> tuple[str, str]:
+    """The key that an error is about, and the line."""
     path = list(details["loc"])
     if details["type"] == values.CROSSED:
-        return f"{'.'.join(map(str, path))}: {details['msg']}"
+        key = ".".join(map(str, path))
+        return key, f"{key}: {details['msg']}"
     name = path.pop() if details["type"] in ("extra_forbidden", "missing", "invalid_key") else ""
     if path and path[-1] == WRONG_KEY:
         path, name = path[:-2], WRONG_KEY
     place = _place(path)
     problem = _key_problem(details, place, str(name)) if name else _value_problem(details, place)
-    return f"{place.key}: {problem}" if place.key else problem
+    line = f"{place.key}: {problem}" if place.key else problem
+    return (line if name else place.key), line
 
 
 def _place(path: list[int | str]) -> _Place:
