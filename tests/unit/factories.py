@@ -196,7 +196,7 @@ def absent_tenant(index: int, status: str, workload: str = "matmul") -> dict[str
 
 def spec(workload: Mapping[str, Any], **more: Any) -> Spec:
     """The spec of a cell of two MPS tenants on the simulator, with this workload and other keys."""
-    parts = {"strategy": {"mechanism": ["mps"]}, "workload": workload, "replicas": 2, "repeat": 1, "window_seconds": 2}
+    parts = {"strategy": strategy_spec("mps"), "workload": workload, "replicas": 2, "repeat": 1, "window_seconds": 2}
     return parse_spec(json.dumps(parts | {"node": {"kind": "simulated", "options": {}}} | more))
 
 

@@ -27,7 +27,7 @@ SETTINGS: Settings = {"timeouts": {"start_seconds": 60, "record_seconds": 30}, "
 class FakeNode(Node):
     """A node whose tenants are passed in."""
 
-    kind = "cpu"
+    kind = "simulated"
 
     def __init__(self, folder: Path, fakes: FakeTenants) -> None:
         super().__init__({"cores": "auto", "devices": 1}, folder)
@@ -40,7 +40,7 @@ class FakeNode(Node):
 
     def facts(self) -> NodeFacts:
         return {
-            "kind": "cpu",
+            "kind": self.kind,
             "device": "device-1",
             "product": "a CPU",
             "units": 2,

@@ -31,8 +31,11 @@ def write(folder, alone=ALONE, shared=SHARED, null=(), device="A", run_id="run-1
     means = {"exclusive": alone, "mps": shared, control_name("exclusive"): null}
     for cell in made.cells:
         latencies = [np.full(400, means[cell.strategy][cell.repeat - 1])] * cell.replicas
-        one = record(cell.strategy, latencies, repeat=cell.repeat, run_id=run_id, device=device)
-        one["node"]["product"] = f"GPU {device} (simulated)"
+        window_seconds = made.config["window_seconds"]
+        one = record(
+            cell.strategy, latencies, repeat=cell.repeat, run_id=run_id, device=device, window_seconds=window_seconds
+        )
+        one["node"] |= {"kind": made.config["node"], "product": f"GPU {device} (simulated)"}
         path = folder / cell.raw
         path.parent.mkdir(parents=True, exist_ok=True)
         records.write(path, one | {"spec": made.spec(cell).text})

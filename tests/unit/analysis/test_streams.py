@@ -200,11 +200,12 @@ CHAT = {"kind": "http", "url": "http://127.0.0.1:9", "stream": True, "request": 
 def data_set(folder: Path, planted: Sequence[float], slo: Mapping[str, float]) -> Path:
     """A streaming server under MPS for two, which takes this time to the first token in each repeat."""
     keys = {"strategies": ["mps"], "replicas": [2], "workloads": ["chat"], f"{W}.chat": CHAT, "null_cells": False}
+    keys |= {"window_seconds": WINDOW_SECONDS}
     made = Study(load_config(config_with(keys | {"repeats": len(planted), "baseline": "none", "slo": slo})))
     for cell in made.cells:
         tenants = [stream(index, ttft=planted[cell.repeat - 1]) | {"workload": "chat"} for index in range(2)]
         one = streams_record(*tenants, repeat=cell.repeat)
-        one["cell"]["workload"] = "chat"
+        one["cell"]["workload"], one["node"]["kind"] = "chat", made.config["node"]
         records.write((folder / cell.raw), one | {"spec": made.spec(cell).text})  # type: ignore[arg-type]
     for file in ("nodes/device.json", "calibration/chat.json", "cells/mps/chat/histograms.csv"):
         (folder / file).parent.mkdir(parents=True, exist_ok=True)

@@ -36,7 +36,8 @@ def run(
     calibrations: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The cell's record, checked against the schema."""
-    measured, _ = CellRun(node, strategy, of or spec(), 3, SETTINGS, calibrations or {"matmul": CALIBRATION}).measure()
+    own = (of or spec()).changed(strategy=strategy)
+    measured, _ = CellRun(node, strategy, own, 3, SETTINGS, calibrations or {"matmul": CALIBRATION}).measure()
     return factories.write_and_read(node.folder / "raw.json", measured) | {"environment": measured["environment"]}
 
 

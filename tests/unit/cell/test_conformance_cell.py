@@ -38,9 +38,9 @@ def ends_when_asked(node: FakeNode) -> None:
 
 def run(node: FakeNode, strategy: Strategy = MPS, replicas: int = 3) -> dict[str, Any]:
     """The cell's record, checked against the schema."""
-    workload = {"name": "conformance", "module": "conformance"}
+    workload = {"name": "matmul", "module": "conformance"}
     spec = factories.spec(workload, strategy=strategy.spec(), replicas=replicas)
-    references = {"conformance": CALIBRATION}
+    references = {"matmul": CALIBRATION}
     measured, _ = CellRun(node, strategy, spec, 1, SETTINGS, references, ConformanceProcedure).measure()
     return factories.write_and_read(node.folder / "raw.json", measured)
 

@@ -1,5 +1,6 @@
 """The made-up study as one of servers: streams under a sweep of the load, an SLO, and a device with counters."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +50,11 @@ def write(root: Path, with_activity: bool = True) -> Path:
     cells = pd.read_csv(root / "tables" / "cells.csv").query("workload == 'matmul'")
     renamed = [cells.assign(workload=name, tenant_workload=name) for name in SWEEP]
     pd.concat(renamed).to_csv(root / "tables" / "cells.csv", index=False)
-    for of_matmul in root.glob("cells/*/matmul"):
+    for raw in list(root.glob("cells/*/matmul/**/raw.json")):
         for name in SWEEP:
-            of_matmul.with_name(name).symlink_to(of_matmul)
+            made = Path(str(raw).replace("matmul", name))
+            made.parent.mkdir(parents=True)
+            made.write_text(re.sub(r'((?:workload|name)\\?": ?\\?")matmul', rf"\g<1>{name}", raw.read_text()))
     with edited_json(root / "manifest.json") as manifest:
         manifest["config"] |= config()
     fabricated.decide_again(root, latency_ms=2500.0)

@@ -24,6 +24,7 @@ from sharebench.read.gates.verdict import (
     window_of,
     worst_verdict,
 )
+from sharebench.read.gates.whole import check_whole
 from sharebench.read.histogram import Histogram
 
 # A tenant that is idle for longer makes its neighbours look faster than they are.
@@ -75,8 +76,12 @@ def is_valid(record: Record) -> bool:
 
 
 def read_judged(path: Path) -> Record:
-    """The record in the file with today's verdicts, in place of its own. Raises RecordError as `record.read` does."""
+    """The record in the file with today's verdicts, in place of its own.
+
+    Raises RecordError as `record.read` does, and for a record that contradicts its spec or its path.
+    """
     stored = read(path)
+    check_whole(path, stored)
     return {**stored, "gates": evaluate(stored)}
 
 
