@@ -7,7 +7,7 @@ import numpy as np
 from sharebench.model.question import Slo
 from sharebench.model.records.types import TenantRecord
 from sharebench.read.histogram import tenant_buckets
-from tenant.contract import RequestColumns
+from tenant.contract import AchievedLoad, RequestColumns
 
 LATENCY = "latency"
 PART_LABELS = {LATENCY: "latency", "ttft": "TTFT", "itl": "ITL", "tpot": "TPOT"}
@@ -60,3 +60,20 @@ def good_count(tenant: TenantRecord, limits: Mapping[str, float]) -> float | Non
     lower, upper, count = np.array(buckets, dtype=float).reshape(-1, 3).T
     # Interpolate linearly within the SLO's bucket, as for quantiles; a bucket without an upper bound counts as missed.
     return float((count * np.clip((limits[LATENCY] - lower) / (upper - lower), 0, 1)).sum())
+
+
+def served_hz(load: AchievedLoad) -> float:
+    """Rate of what ended in the window; under a closed load, and in older records, of what was due in it."""
+    served = load.get("served_rate_hz")
+    return load["achieved_rate_hz"] if load["planned_rate_hz"] is None or served is None else served
+
+
+def goodput_hz(tenant: TenantRecord, limits: Mapping[str, float]) -> float | None:
+    """Rate of what was served, times the share of the requests that meet every part; None as `good_count`.
+
+    Where more is due than is served, requests that are due in the window end after it. They count in the share alone.
+    """
+    good, load = good_count(tenant, limits), tenant["load"]
+    if good is None or load is None:
+        return None
+    return served_hz(load) * good / tenant["count"] if tenant["count"] else 0.0

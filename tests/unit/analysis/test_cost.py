@@ -4,11 +4,15 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
-from unit.factories import record, write_and_read
+from unit.factories import Load, record, write_and_read
 
+from sharebench.read.cells.rows import reduce_record
 from sharebench.read.decide.cost import cost_table
 from sharebench.read.decide.rows import summary_rows
 
@@ -63,3 +67,38 @@ def test_goodput_counts_iterations_within_the_slo(tmp_path: Path) -> None:
     low, high = stats.t.interval(0.95, 1, loc=sum(logs) / 2, scale=stats.sem(logs))
     assert (found["goodput_hz_low"], found["goodput_hz_high"]) == pytest.approx((math.exp(low), math.exp(high)))
     assert found["dollars_per_million_good_iterations"] == pytest.approx(2 / (found["goodput_hz"] * 3600) * 1e6)
+
+
+def served_in_turn(arrivals: np.ndarray, service_seconds: float, arrival: str) -> dict[str, Any]:
+    """A record of 2 s of one server, whose requests arrive (in seconds, ascending) from before the window on."""
+    number = np.arange(arrivals.size)
+    ends = (number + 1) * service_seconds + np.maximum.accumulate(arrivals - number * service_seconds)
+    due = arrivals >= 0
+    load = Load(arrivals[due], (ends - arrivals)[due], arrival, arrivals.size / 4)
+    made = record("mps", [load])
+    made["tenants"][0]["load"]["served_rate_hz"] = int(((ends >= 0) & (ends < 2)).sum()) / 2
+    return made
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.lists(st.floats(-2, 2, exclude_max=True), min_size=1, max_size=60),
+    st.floats(1e-3, 0.5),
+    st.sampled_from(["poisson", "trace"]),
+    st.floats(1e-3, 10),
+)
+def test_goodput_is_no_more_than_throughput(
+    arrivals: list[float], service_seconds: float, arrival: str, limit: float
+) -> None:
+    row = reduce_record(served_in_turn(np.sort(arrivals), service_seconds, arrival), limits={"latency": limit}).rows[0]
+    assert row.goodput_hz is not None and row.throughput_hz is not None
+    assert row.goodput_hz <= row.throughput_hz
+
+
+def test_of_a_full_server_only_what_it_served_is_good(tmp_path: Path) -> None:
+    """Of a trace that brings 100 requests a second, a server ends 50, and half of what is due keeps the SLO."""
+    made = served_in_turn(np.arange(0, 2, 0.01), 0.02, "trace")
+    write_and_read(tmp_path / "cells/mps/matmul/n1/r1/raw.json", made | {"environment": None})
+    found = row(tmp_path, 2.0, {"latency": 1.01})
+    assert found["within_slo_ratio"] == pytest.approx(0.5, rel=0.02)
+    assert found["goodput_hz"] == pytest.approx(25, rel=0.02)

@@ -22,10 +22,9 @@ from sharebench.read.columns import TableRow
 from sharebench.read.gates.answers import answers_difference
 from sharebench.read.gates.gates import is_valid
 from sharebench.read.histogram import ForeignHistogram, Histogram, Quantile, merge, merge_foreign
-from sharebench.read.slo import LATENCY, good_count, request_seconds
+from sharebench.read.slo import LATENCY, goodput_hz, request_seconds, served_hz
 from sharebench.read.statistics.effective import Series, effective_count, latency_series, value_series
 from sharebench.read.statistics.intervals import required_count
-from tenant.contract import AchievedLoad
 
 SAMPLE_SIZE_STAGE = {"ttft": "ttft", "itl": "tpot", "tpot": "tpot"}
 """The stages that are metrics, each with the stage that gives its effective sample size."""
@@ -257,18 +256,12 @@ def _tenant_row(
         row,
         latency_mean_seconds=mean,
         # A job's own rate ends when it does, so that rates of jobs refer to the whole window.
-        throughput_hz=_served_hz(load) if job is None else count / length_seconds,
+        throughput_hz=served_hz(load) if job is None else count / length_seconds,
         scrape_error_percent=_scrape_error_percent(tenant),
         output_tokens_hz=(tokens := tenant.get("output_tokens")) and tokens["count"] / length_seconds,
         # An SLO does not apply to jobs, which have to end, not to be prompt.
-        goodput_hz=None if job or (good := good_count(tenant, limits)) is None else good / length_seconds,
+        goodput_hz=None if job else goodput_hz(tenant, limits),
     )
-
-
-def _served_hz(load: AchievedLoad) -> float:
-    """Rate of what ended in the window; under a closed load, and in older records, of what was due in it."""
-    served = load.get("served_rate_hz")
-    return load["achieved_rate_hz"] if load["planned_rate_hz"] is None or served is None else served
 
 
 def _offered_hz(tenant: TenantRecord, length_seconds: float) -> float | None:

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from sharebench.model.records.record import window_seconds
 from sharebench.read.columns import TableRow, table_frame
 from sharebench.read.decide.rows import TOKENS, TOTAL, SummaryRow, known_parts
 from sharebench.read.gates.gates import is_valid, read_judged
-from sharebench.read.slo import LATENCY, dollars_per_million, format_limits, good_count
+from sharebench.read.slo import LATENCY, dollars_per_million, format_limits, good_count, goodput_hz
 from sharebench.read.statistics.intervals import Estimate, rate_interval
 
 HOURS_PER_MONTH = 720
@@ -69,9 +68,8 @@ def _goodput(raw: Sequence[Path], limits: Mapping[str, float], price_per_hour: f
     for record in map(read_judged, raw):
         count = sum(tenant["count"] for tenant in record["tenants"])
         if is_valid(record) and count:
-            good = sum(good_count(tenant, limits) or 0.0 for tenant in record["tenants"])
-            rates.append(good / window_seconds(record))
-            shares.append(good / count)
+            rates.append(sum(goodput_hz(tenant, limits) or 0.0 for tenant in record["tenants"]))
+            shares.append(sum(good_count(tenant, limits) or 0.0 for tenant in record["tenants"]) / count)
             devices.append(record["node"]["device"])
     if not rates:
         return {}
