@@ -76,19 +76,22 @@ def write_comparison(before: Path, after: Path, out: Path) -> str:
 def read_data(path: Path, name: str | None = None, where: str = "DATA") -> MeasuredData:
     """Read all records of a data set, a folder or an archive; without `name` its path names it.
 
-    Raises DataSetError, which begins with `where`, or RecordError.
+    Raises DataSetError, which begins with `where`, RecordError, and NotComparable where repeats measured other things.
     """
+    name = name or dataset.combined_name([str(path)])
     folder = dataset.verified_folder(path, where)
     study = dataset.read_study(path, where)
     dataset.check_complete(study, where)
     parts: list[MeasuredCell] = []
-    specs: dict[GroupKey, Spec] = {}
+    specs: dict[GroupKey, tuple[str, Spec]] = {}
     facts: dict[str, set[str]] = defaultdict(set)
     slo = slo_limits(study.config["slo"])
     for cell in study.table_cells():
         record = read_judged(folder / cell.raw)
         parts += (own := split_by_workload(record, reduce_record(record, limits=slo), slo))
-        specs |= dict.fromkeys((part.group for part in own), parse_spec(record["spec"]))
+        found = f"repeat {cell.repeat} of {name}", parse_spec(record["spec"])
+        for part in own:
+            _refuse_difference(part.group, specs.setdefault(part.group, found), found)
         for key, text in _facts(record).items():
             facts[key].add(text)
     valid = [part for part in parts if part.valid]
@@ -96,13 +99,13 @@ def read_data(path: Path, name: str | None = None, where: str = "DATA") -> Measu
     texts = {key: ", ".join(sorted(texts)) for key, texts in facts.items()} | {"repeats": str(study.config["repeats"])}
     texts |= {"SLO": format_limits(slo)} if slo else {}
     return MeasuredData(
-        name=name or dataset.combined_name([str(path)]),
+        name=name,
         study=study,
         cells=group_by(valid, lambda part: part.group),
         reasons={part.group: part.reason or part.status for part in parts if not part.valid},
         baseline=baseline,
         separability=Separability(valid, baseline),
-        specs=specs,
+        specs={group: spec for group, (_, spec) in specs.items()},
         facts=texts,
     )
 
@@ -117,14 +120,7 @@ def compare(before: MeasuredData, after: MeasuredData) -> pd.DataFrame:
     if not groups:
         raise NotComparable(f"not comparable: {before.name} and {after.name} have no cells in common")
     for group in groups:
-        one, other = (_comparable(each.specs[group]) for each in (before, after))
-        if (found := first_difference(one, other)) is not None:
-            key, one_text, other_text = found
-            where = f"{group[0]} × {group[3]}, {group[1]}"
-            raise NotComparable(
-                f"not comparable: {key} of {where} is {one_text} in {before.name} and {other_text} in {after.name}; "
-                "compare data sets that measured the same"
-            )
+        _refuse_difference(group, *((data.name, data.specs[group]) for data in (before, after)))
     rows: dict[GroupKey, list[TableRow]] = {group: [] for group in groups}
     for metric in (*METRICS, *_shared_metrics(before, after)):
         having = [
@@ -135,6 +131,16 @@ def compare(before: MeasuredData, after: MeasuredData) -> pd.DataFrame:
         for group, row in zip(having, with_holm([_row(before, after, group, metric) for group in having]), strict=True):
             rows[group].append(row)
     return table_frame("compare", (row for group_rows in rows.values() for row in group_rows))
+
+
+def _refuse_difference(group: GroupKey, one: tuple[str, Spec], other: tuple[str, Spec]) -> None:
+    """Raise NotComparable where these two, each with its name, measured different things."""
+    if (found := first_difference(_comparable(one[1]), _comparable(other[1]))) is not None:
+        key, text, other_text = found
+        raise NotComparable(
+            f"not comparable: {key} of {group[0]} × {group[3]}, {group[1]} is {text} in {one[0]} and {other_text} in "
+            f"{other[0]}; compare data sets that measured the same"
+        )
 
 
 def _shared_metrics(before: MeasuredData, after: MeasuredData) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import stats
+from unit.edited import edited_json
 from unit.factories import record
 from unit.studies import config_with
 
@@ -110,6 +111,20 @@ def test_data_sets_with_different_specs_are_refused(before, tmp_path, change, wo
         compared(before, write(tmp_path / "after", **change))
     assert words in str(refused.value)
     assert "\n" not in str(refused.value) and str(refused.value).startswith("not comparable: ")
+
+
+def test_repeats_with_different_specs_are_refused(before):
+    with edited_json(before / "cells/mps/matmul/n2/r2/raw.json") as changed:
+        spec = json.loads(changed["spec"])
+        spec["workload"]["output_tolerance"] = 0.5
+        changed["spec"] = json.dumps(spec)
+    with pytest.raises(NotComparable) as refused:
+        read_data(before)
+    assert re.fullmatch(
+        "not comparable: workload.output_tolerance of mps × 2, matmul is .* in repeat 1 of before and 0.5 in "
+        "repeat 2 of before; compare data sets that measured the same",
+        str(refused.value),
+    )
 
 
 def test_data_sets_without_common_cells_are_refused(before, tmp_path):
