@@ -131,14 +131,13 @@ def advise(data: Path, workloads: Sequence[str], slo: Sequence[str], **asked: ob
     from sharebench.read.decide import decide
 
     study = dataset.read_study(data, "DATA")
+    dataset.check_complete(study, "DATA")
     given = {key: value for key, value in asked.items() if value is not None}
     given |= {"slo": _pairs("slo", slo)} if slo else {}
     config = load(study.config | given)
     config["workloads"] = list(workloads)
     question = dataset.resolve_question(config, given, ["workloads"] if workloads else (), study)
     folder = dataset.verified_folder(data, "DATA")
-    if (folder / "tables" / "summary.csv").is_file():
-        return decide.answer(decide.read_results(folder, folder), question).for_terminal()
     with TemporaryDirectory() as made:
         rebuild.write_tables(data, Path(made), question)
         return decide.answer(decide.read_results(folder, Path(made)), question).for_terminal()
