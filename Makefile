@@ -10,6 +10,7 @@
 #               start and end a cluster by hand; GPU=real or GPU=real-cdi puts it on the GPU of this machine
 # make gpu-env  the frameworks that tenants on a GPU need; `make run` does it where there is an NVIDIA GPU
 # make docs     rebuild the documents' parts from code: keys of the config, manifests, architecture figures, pages
+# make site     build the documents, with a search and the reports of `make paper`, into build/site
 # make clean    remove environments, caches and all of results/; wait for runs to end first
 #
 # `make run ARGS="--config 'strategies=[mps,mig]'"` passes arguments on to snakemake.
@@ -98,8 +99,12 @@ docs: $(VENV)/dev.stamp
 	@$(BIN)/python docs/strategies/draw.py
 	@PYTHONPATH=tests:scripts $(BIN)/python docs/strategies/include.py
 
+.PHONY: site
+site: $(VENV)/dev.stamp
+	@$(BIN)/python docs/build_site.py
+
 clean:
-	rm -rf $(VENV) $(GPU_VENV) scripts/sharebench.egg-info .snakemake .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build $(VENV) $(GPU_VENV) scripts/sharebench.egg-info .snakemake .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find scripts tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 	find results -mindepth 1 -maxdepth 1 ! -name README.md -exec rm -rf {} +
 
