@@ -125,3 +125,72 @@ def test_the_critical_values_are_students():
         assert value == pytest.approx(stats.t.isf(0.5e-3, 2 * (groups - 1) * 2 / 3), abs=0.01)
     for groups, value in drift.OPEN_DRIFT_T.items():
         assert value == pytest.approx(stats.t.isf(0.5e-4, groups - 1), abs=0.01)
+
+
+def uneven_load(seed, arrival="closed", cv=0.3):
+    """200 slots of the window with 1 to 9 iterations each."""
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(1, 10, 200)
+    starts = np.repeat(np.arange(200) + 0.5, counts) * WINDOW_SECONDS / 200
+    latencies = factories.lognormal(rng, 0.005, cv, counts.sum())
+    return Load(starts, latencies, arrival, None if arrival == "closed" else 500.0)
+
+
+def grouped(record, groups):
+    """Counts, sums and means of equal runs of slots, and the variance of an iteration by each pair of neighbours."""
+    timeline = record["tenants"][0]["timeline"]
+    counts, sums = (np.reshape(timeline[key], (groups, -1)).sum(axis=1) for key in ("count", "sum_seconds"))
+    means = sums / counts
+    return counts, sums, means, np.diff(means) ** 2 / (1 / counts[1:] + 1 / counts[:-1])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_limit_of_a_closed_load_is_t_times_the_standard_error(seed, monkeypatch):
+    monkeypatch.setattr(drift, "DRIFT_RATIO", 0.0)
+    record = factories.record("exclusive", [uneven_load(seed)])
+    counts, sums, _, variances = grouped(record, 20)
+    variance = np.delete(variances, 9).mean()  # not the pair across the middle
+    before, after = sums[:10].sum() / counts[:10].sum(), sums[10:].sum() / counts[10:].sum()
+    error = np.sqrt(variance * (1 / counts[:10].sum() + 1 / counts[10:].sum()))
+    found = gate_verdict(record, "drift")
+    assert found["value"] == pytest.approx(abs(after - before) / before)
+    assert found["limit"] == pytest.approx(stats.t.isf(0.5e-3, 12) * error / before, rel=2e-3)
+
+
+def test_the_limit_of_an_open_load_is_that_of_ratios_of_groups(monkeypatch):
+    monkeypatch.setattr(drift, "DRIFT_RATIO", 0.0)
+    record = factories.record("exclusive", [uneven_load(1, "poisson")])
+    counts, sums, _, _ = grouped(record, 10)
+    errors = []
+    for half in (slice(5), slice(5, 10)):
+        residuals = sums[half] - counts[half] * sums[half].sum() / counts[half].sum()
+        errors.append(np.var(residuals, ddof=1) * 5 / counts[half].sum() ** 2)
+    expected = stats.t.isf(0.5e-4, 4) * np.sqrt(sum(errors)) / (sums[:5].sum() / counts[:5].sum())
+    assert gate_verdict(record, "drift")["limit"] == pytest.approx(expected, rel=2e-3)
+
+
+@pytest.mark.parametrize(("errors", "off"), [(4.8, False), (5.2, True)])
+def test_a_level_is_off_from_five_standard_errors_on(errors, off, monkeypatch):
+    monkeypatch.setattr(drift, "DRIFT_RATIO", 0.0)
+    # Neighbours differ by turns, so the median of their variances is that of each pair.
+    means = 0.005 + 0.0001 * (-1.0) ** np.arange(20)
+    variance = 0.0002**2 / (2 / 20) / stats.chi2.median(1)
+    means[18] = np.median(means) + errors * np.sqrt(variance / 20)
+    found = gate_verdict(factories.record("exclusive", [load_with_group_means(means)]), "level_shift")
+    assert found["value"] == pytest.approx(0.05 if off else 0)
+
+
+def test_a_level_is_off_beyond_a_tenth():
+    for excess, share in ((0.09, 0.0), (0.11, 0.05)):
+        means = np.full(20, 0.005)
+        means[4] *= 1 + excess
+        found = gate_verdict(factories.record("exclusive", [load_with_group_means(means)]), "level_shift")
+        assert found["value"] == pytest.approx(share)
+
+
+@pytest.mark.parametrize(("parts", "is_known"), [(20, True), (10, True), (9, False)])
+def test_groups_without_iterations_need_coarser_ones(parts, is_known):
+    """20 groups, else 10 of double length, each with an iteration; else there is nothing to tell."""
+    starts = (np.arange(parts) + 0.5) * WINDOW_SECONDS / parts
+    found = gate_verdict(factories.record("exclusive", [Load(starts, np.full(parts, 0.001))]), "drift")
+    assert found["passed"] and (found["value"] is not None) == is_known

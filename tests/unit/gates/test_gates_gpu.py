@@ -32,8 +32,8 @@ GPU_FAILURES = [
         "foreign_process", "invalid", 3, "1 compute, 2 graphics$",
     ),
     (
-        {"telemetry.foreign_processes": {"compute": 0, "graphics": 0, "mps": 2}},
-        "foreign_process", "invalid", 2, "2 mps$",
+        {"telemetry.foreign_processes": {"compute": 0, "graphics": 0, "mps": 1}},
+        "foreign_process", "invalid", 1, "1 mps$",
     ),
     (
         {"tenants.1.cpu.run_queue_seconds": 0.021},
@@ -102,3 +102,30 @@ def test_work_without_a_known_peak_passes_speed_of_light(work):
     record["tenants"][0]["work"] = work
     found = gate_verdict(record, "speed_of_light")
     assert found["passed"] and found["value"] is None and "no work is declared" in found["message"]
+
+
+@pytest.mark.parametrize(
+    ("unknown", "names"),
+    [
+        ({"telemetry.throttle_reasons": None}, {"gpu_slowdown", "power_cap"}),
+        ({"telemetry.foreign_processes": None}, {"foreign_process"}),
+        ({"telemetry.sm_clock_cv": None}, {"clock_variation"}),
+        ({"telemetry.temperature_start_celsius": None}, {"temperature_rising"}),
+        ({"telemetry.temperature_end_celsius": None}, {"temperature_rising"}),
+        ({"calibration.roofs": None}, {"speed_of_light"}),
+    ],
+)
+def test_what_a_gpu_does_not_tell_is_unknown_and_no_failure(unknown, names):
+    record = with_changes(factories.record("mps", [[0.005] * 400, [0.006] * 333], is_gpu=True), unknown)
+    found = [gate_verdict(record, name) for name in names]
+    assert [(each["value"], each["passed"], bool(each["message"])) for each in found] == [(None, True, True)] * len(
+        names
+    )
+
+
+@pytest.mark.parametrize("load", [Load(np.array([]), np.array([])), Load(np.array([]), np.array([]), "poisson", 50.0)])
+def test_who_did_nothing_claims_no_work(load):
+    record = factories.record("mps", [[0.005] * 400, load], is_gpu=True)
+    for tenant in record["tenants"]:
+        tenant["work"] = {"flop": FLOP, "bytes": None, "items": 1, "precision": "fp32"}
+    assert gate_verdict(record, "speed_of_light")["value"] == pytest.approx(399 / WINDOW_SECONDS / RATE_HZ)
