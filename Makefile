@@ -71,7 +71,7 @@ test-thorough: $(VENV)/dev.stamp
 lint: $(VENV)/dev.stamp
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/snakefmt --check Snakefile rules
+	@$(BIN)/snakefmt --check Snakefile rules scripts/study.smk
 	@$(BIN)/mypy scripts benchmarks tests
 	@PYTHONPATH=scripts $(BIN)/lint-imports --no-cache > $(VENV)/layers.log || { cat $(VENV)/layers.log; exit 1; }
 	@$(BIN)/snakemake --lint --quiet --config node=cpu

@@ -1,23 +1,11 @@
 # Which GPU sharing strategy is right for me, and what will it cost? See README.md, config/README.md, results/README.md.
-import sys
-
 from snakemake.utils import min_version
-
-sys.path.insert(0, str(Path(workflow.basedir) / "scripts"))
-
-from sharebench.model.config.files import OWN_FILES
 
 min_version("9.27")
 
 
 include: "rules/internals.smk"
-
-
-for NAME in OWN_FILES:
-
-    configfile: Path(workflow.basedir) / "config" / NAME
-
-
+include: "scripts/study.smk"
 include: "rules/common.smk"
 include: "rules/run.smk"
 

@@ -1,82 +1,8 @@
-# Turns the config into cells, and provides what the rules need to know about them. There are no rules here.
-import sys
-
-from sharebench.model.config import load as configuration
+# What the rules need to know about the study's cells. There are no rules here.
+from sharebench.model.spec import SPEC_KEYS, canonical_json, describe_part
+from sharebench.model.study_config import uses_several_devices
 from sharebench.study import fingerprint as code
-from sharebench.datasets import dataset
-from sharebench.read.figures.catalogue import names_for
-from sharebench.core.files import SCRIPTS
-from sharebench.study.open_study import open_study
 from sharebench.study.cells import cell_from_path
-from sharebench.model.spec import (
-    SPEC_KEYS,
-    canonical_json,
-    describe_node,
-    describe_part,
-)
-from sharebench.model.study_config import (
-    has_conformance,
-    has_jobs,
-    has_streams,
-    to_json,
-    uses_several_devices,
-)
-from sharebench.model.prometheus_options import has_prometheus
-
-if not {"{", "}"}.isdisjoint(workflow.basedir):
-    sys.exit(
-        f"this checkout is in {workflow.basedir}, and Snakemake takes a brace for a wildcard; move it elsewhere"
-    )
-# The rules' `conda:` names the packages that a job needs, which the linter asks for. Snakemake itself imports them to
-# read these files, so a job has them from the interpreter that runs it.
-if has_deployment_method():
-    sys.exit(
-        "--software-deployment-method: jobs run with the interpreter that runs snakemake; leave it out, and make that "
-        "one's environment with `make install`, or with conda: conda env create --file envs/sharebench.yaml; "
-        "in that: pip install --no-deps --no-build-isolation --editable ."
-    )
-
-try:
-    configuration.check_files(config_files())
-    STUDY = open_study(config)
-    GIVEN_CONFIG, SOURCE_DATA_SET = STUDY.config, STUDY.config["from"]
-    if SOURCE_DATA_SET:
-        dataset.refuse_ignored(command_line_config())
-        STUDY = dataset.open_for_rebuild(Path(SOURCE_DATA_SET))
-        dataset.check_complete(STUDY)
-    # The question comes from the command line, its config files, and the defaults.
-    ADVICE_QUESTION = dataset.resolve_question(
-        GIVEN_CONFIG, given_config(), command_line_config(), STUDY
-    )
-    STUDY = dataset.apply_question(STUDY, ADVICE_QUESTION)
-    EXCLUDED_NOTE = dataset.excluded_cells_note(STUDY)
-except (configuration.ConfigError, dataset.DataSetError) as error:
-    sys.exit(str(error))
-
-config = STUDY.config
-# Params of every rule. Snakemake does not track a Path among them, so another interpreter invalidates nothing.
-JOB_PARAMS = {"python": Path(sys.executable), "script": SCRIPTS / "job.py"}
-RESULTS = dataset.results_root(STUDY.config)
-DATA = dataset.verified_folder(Path(SOURCE_DATA_SET)) if SOURCE_DATA_SET else RESULTS
-TABLES_DIGEST = dataset.tables_digest(STUDY)
-QUESTION_DIGEST = dataset.question_digest(ADVICE_QUESTION, STUDY)
-FIGURES = names_for(
-    STUDY.config,
-    STUDY.node_kind,
-    DATA / "tables" / "summary.csv" if SOURCE_DATA_SET else None,
-)
-
-
-pathvars:
-    results=str(RESULTS),
-    data=str(DATA),
-
-
-wildcard_constraints:
-    strategy="[a-z][a-z0-9-]*",
-    workload=r"[a-z][a-z0-9_.-]*(\+[a-z][a-z0-9_.-]*)?",
-    replicas=r"\d+",
-    repeat=r"\d+",
 
 
 def cell_files(name, loads):
@@ -185,9 +111,16 @@ def shown_contents():
 
 
 def refuse_link(*parts):
-    """End the run where the folder is a symbolic link; otherwise an empty input."""
+    """Refuse a folder that is a symbolic link; otherwise an empty input."""
     if (folder := Path(*parts)).is_symlink():
-        sys.exit(
+        raise Refused(
             f"{folder} is a symbolic link; remove it, or publish under another name"
         )
     return []
+
+
+def facts_of_gpu(probe):
+    """The input of a probe, which is refused before any job starts where there is no GPU."""
+    if STUDY.node_kind != "nvidia":
+        raise Refused(probe.needs_gpu_text(STUDY))
+    return str(RESULTS / "nodes/device.json")

@@ -2,7 +2,13 @@
 #
 # Inputs:  tables/*.csv
 # Outputs: figures/{figure}.{svg,pdf,png}, for each figure that the study has (sharebench/read/figures/catalogue.py)
-from sharebench.read.figures.catalogue import ENTRIES
+from sharebench.read.figures.catalogue import ENTRIES, names_for
+
+FIGURES = names_for(
+    STUDY.config,
+    STUDY.node_kind,
+    DATA / "tables" / "summary.csv" if SOURCE_DATA_SET else None,
+)
 
 
 rule figures:

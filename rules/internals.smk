@@ -1,8 +1,9 @@
 # Every use of Snakemake beyond its documented interface is in this file, which is included before all others. A new
 # version may break any of these, and then the test that is named with it fails.
 import logging
-import sys
+import re
 
+from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 from snakemake.settings.enums import Quietness
 
@@ -33,17 +34,30 @@ REDUNDANT_ERRORS = (
 MISSING_RULE = "MissingRuleException:\nNo rule to produce "
 
 
-def is_shown(record):
-    """Whether the terminal shows a record. For a failed job we show its log, not the command with its long arguments.
+class Refused(WorkflowError):
+    """An error before the first job, in one line; the terminal shows it alone, without file, line and traceback."""
 
-    `--quiet` has no such choice, and a logger plugin would have to be installed. Held by
-    tests/pipeline/test_terminal_output.py.
+
+# As Snakemake prints it.
+REFUSAL = re.compile(
+    rf"^ *{Refused.__name__}(?: in .*)?:\n *(.+(?:\n(?!Wildcards:|  File ).+)*)",
+    re.MULTILINE,
+)
+
+
+def is_shown(record):
+    """Whether the terminal shows a record: `--quiet` has no such choice, and a plugin would have to be installed.
+
+    For a failed job we show its log, not its command. Held by tests/pipeline/test_terminal_output.py.
     """
     text = str(record.msg)
+    if refusal := REFUSAL.search(text):
+        record.msg = refusal[1]
+        # Snakemake also warns of what an input function raises.
+        return record.levelno >= logging.ERROR
     if text.startswith(MISSING_RULE):
         name = text.removeprefix(MISSING_RULE).split(" (if you use")[0]
-        # Imported late, since only this message needs it.
-        from sharebench import cli
+        from sharebench import cli  # only this message needs it
 
         # These are two lines, since the linter would take one line for a rule.
         names = sorted(each.name for each in workflow.rules if not each.has_wildcards())
@@ -57,10 +71,7 @@ def is_shown(record):
 
 
 def explain_dry_run():
-    """Make a dry run explain every job. The profile hides that in runs, and cannot distinguish the two.
-
-    Held by test_a_dry_run_lists_jobs_with_reasons_and_changes_nothing.
-    """
+    """Show what the profile hides in runs. Held by test_a_dry_run_lists_jobs_with_reasons_and_changes_nothing."""
     quiet = workflow.output_settings.quiet
     if workflow.output_settings.dryrun and quiet == PROFILE_QUIET:
         quiet.intersection_update({Quietness.HOST})
@@ -76,12 +87,9 @@ def lift_job_limit():
 
 
 def refuse_module():
-    """End a workflow that imports this one as a module: Snakemake would not call our `onstart`, which claims the node.
-
-    Held by tests/pipeline/test_config_errors.py.
-    """
+    """Refuse to be a module, whose `onstart` Snakemake does not call. Held by tests/pipeline/test_config_errors.py."""
     if len(workflow.modifier_stack) > 1:
-        sys.exit(
+        raise Refused(
             "this workflow cannot be a module: Snakemake would neither claim nor restore the node for it; measure with "
             "`snakemake --snakefile PATH/Snakefile --directory FOLDER`, and read its results"
         )
@@ -103,10 +111,7 @@ def jobs_to_run():
 
 
 def logs_of_unfinished_jobs():
-    """Logs of all jobs that this run should have done and did not.
-
-    `onerror` itself gets only Snakemake's own log. Held by tests/pipeline/test_failures_and_outcomes.py.
-    """
+    """Logs of what this run should have done and did not. Held by tests/pipeline/test_failures_and_outcomes.py."""
     jobs = [
         job for job in workflow.dag.needrun_jobs() if not workflow.dag.finished(job)
     ]
@@ -119,10 +124,7 @@ def command_line_config():
 
 
 def given_config():
-    """The config that `--config` and `--configfile` give, without the workflow's own defaults.
-
-    Held by tests/pipeline/test_advice.py.
-    """
+    """The config of `--config` and `--configfile`, without our defaults. Held by tests/pipeline/test_advice.py."""
     return workflow.config_settings.overwrite_config
 
 
@@ -131,11 +133,16 @@ def config_files():
     return workflow.configfiles
 
 
+def is_executed_elsewhere():
+    """Whether `--executor` runs jobs on other hosts; known from `onstart` on. Held by tests/pipeline/test_executors.py."""
+    return workflow.non_local_exec
+
+
 def has_deployment_method():
     """Whether `--software-deployment-method` was given. Held by tests/pipeline/test_config_errors.py."""
     return bool(workflow.deployment_settings.deployment_method)
 
 
-refuse_module()
 logger.addFilter(is_shown)
+refuse_module()
 explain_dry_run()

@@ -74,12 +74,9 @@ for NUMBER, (LOADS, STARTS) in enumerate({("{workload}",): [], **SWEEPS}.items()
             ),
             **JOB_PARAMS,
             results=RESULTS,
-            specs=lambda wildcards, input, cells=CELLS: [
-                STUDY.spec(cell).text for cell in cells(wildcards)
-            ],
             code=lambda wildcards, cells=CELLS: STUDY.code(cells(wildcards)[0].workload),
         message:
             f"Measuring {{wildcards.strategy}} x {{wildcards.replicas}}, {TITLE}, repeat {{wildcards.repeat}}"
         shell:
-            "exec {params.python:q} {params.script:q} run_cell --results {params.results:q} --specs {params.specs:q}"
+            "exec {params.python:q} {params.script:q} run_cell --results {params.results:q} --raw {output.raw:q}"
             " --code {params.code:q} --calibrations {input.calibrations:q} 2> {log:q}"

@@ -6,6 +6,8 @@
 #          cell, so that a strategy that cannot be set up fails once. The state may change later, so every cell
 #          ensures it for itself. `sharebench restore` returns the node to its original state.
 
+from sharebench.model.spec import describe_node
+
 
 rule characterise_node:
     output:

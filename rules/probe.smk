@@ -15,12 +15,7 @@ answers = lambda: import_module("sharebench.measure.run.answers")
 
 rule measure_timeslice:
     input:
-        # Where there is no GPU, the run ends here, before any job starts.
-        device=lambda wildcards: (
-            str(RESULTS / "nodes/device.json")
-            if STUDY.node_kind == "nvidia"
-            else sys.exit(timeslice().needs_gpu_text(STUDY))
-        ),
+        device=lambda wildcards: facts_of_gpu(timeslice()),
     output:
         found="<results>/nodes/timeslice.json",
         table="<results>/tables/timeslice.csv",
@@ -74,11 +69,7 @@ rule probe_timeslice:
 
 rule measure_answers:
     input:
-        device=lambda wildcards: (
-            str(RESULTS / "nodes/device.json")
-            if STUDY.node_kind == "nvidia"
-            else sys.exit(answers().needs_gpu_text(STUDY))
-        ),
+        device=lambda wildcards: facts_of_gpu(answers()),
     output:
         found="<results>/nodes/answers.json",
         table="<results>/tables/answers.csv",

@@ -52,12 +52,17 @@ def config_words():
 
 
 def begin_run():
-    """Claim the results, and the node if needed, before the first job; exit with one line if another run has them."""
+    """Claim the results, and the node if needed, before the first job; refused where another run has them."""
     # Imported late: a run without jobs, or a dry run, starts sooner without the measuring code.
     from sharebench.measure.run import interrupts, lifecycle, ownership
 
     global CLAIM
     needed = jobs_to_run()
+    if is_executed_elsewhere() and not lifecycle.NODE_RULES.isdisjoint(needed):
+        raise Refused(
+            "--executor: cells are measured on the host on which snakemake runs, and this executor is for other hosts; "
+            "leave it out, and start snakemake on the host that has the device"
+        )
     lift_job_limit()
     try:
         CLAIM = lifecycle.begin(
@@ -70,7 +75,7 @@ def begin_run():
             config_words(),
         )
     except ownership.OwnershipError as error:
-        sys.exit(f"not started: {error}")
+        raise Refused(f"not started: {error}")
     interrupts.end_run_at_first(lifecycle.left_line(CLAIM))
 
 

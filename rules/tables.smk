@@ -8,6 +8,9 @@
 # Steps:   export_histograms lists the buckets of one strategy and workload. aggregate checks that every record is
 #          complete, matches the config, and comes from one device and one set of frameworks; then it writes the tables.
 
+from sharebench.model.prometheus_options import has_prometheus
+from sharebench.model.study_config import has_conformance, has_jobs, has_streams
+
 
 rule export_histograms:
     input:

@@ -53,6 +53,15 @@ def test_the_loads_of_a_sweep_share_a_start_and_are_measured_together(untouched:
     assert untouched.run(config=one_load).ok().cells == {CELLS[1]}
 
 
+def test_a_sweep_whose_specs_fit_into_no_command_line_is_planned_and_measured(untouched: Checkout) -> None:
+    product = 50_000 * "x"
+    study = untouched.root / "large.yaml"
+    study.write_text((untouched.root / "simulated.yaml").read_text() + f"simulated: {{product: {product}}}\n")
+    assert "3 of 3 cells to measure on node simulated" in untouched.plan(*SIMULATED, study="large.yaml")
+    record = "results/cells/mps/alpha-rate_of_capacity-0.2/n2/r1/raw.json"
+    assert untouched.run(record, study="large.yaml", config=SIMULATED).ok().cells == set(CELLS)
+
+
 def test_a_failed_load_fails_its_job_and_a_tenant_that_ends_only_its_load(untouched: Checkout) -> None:
     untouched.run(config=SIMULATED).ok()
     order = [

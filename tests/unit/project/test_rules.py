@@ -5,12 +5,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 INTERNALS = ROOT / "rules" / "internals.smk"
+FILES = {ROOT / "Snakefile", ROOT / "scripts/study.smk", *(ROOT / "rules").glob("*.smk")}
 
 
 def test_snakemakes_internals_are_used_in_one_file() -> None:
-    files = [ROOT / "Snakefile", *(path for path in (ROOT / "rules").glob("*.smk") if path != INTERNALS)]
-    assert len(files) > 10
-    for path in files:
+    for path in FILES - {INTERNALS}:
         # `workflow.basedir` and `snakemake.utils` are documented.
         used = set(re.findall(r"\bworkflow\.(?!basedir)\w+|snakemake\.(?!utils)\w+", path.read_text()))
         assert not used, f"{path.name}: {used}"
@@ -23,3 +22,13 @@ def test_every_use_of_an_internal_names_the_test_that_holds_it() -> None:
     for function in functions:
         (named,) = re.findall(r"Held by\s+(?:tests/pipeline/(\w+\.py)|(\w+))", function)
         assert named[0] in tests or any(f"def {named[1]}(" in text for text in tests.values() if named[1]), function
+
+
+def test_no_file_is_long_and_none_ends_the_process_while_the_dag_is_built() -> None:
+    assert len(FILES) > 12
+    for path in FILES:
+        lines = path.read_text().splitlines()
+        assert len(lines) <= 150, path
+        # What is left sets the exit code of a run that is over.
+        assert sum("sys.exit" in line for line in lines) == (path.name == "run.smk"), path
+        assert not any("sys.path" in line for line in lines), path

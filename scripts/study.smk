@@ -1,0 +1,67 @@
+# Opens the study of the config. This file is here because Snakemake makes modules next to an included file importable,
+# which is how the other files find the library of this checkout, installed or not. There are no rules here.
+import sys
+
+from sharebench.core.files import SCRIPTS
+from sharebench.datasets import dataset
+from sharebench.model.config import load as configuration
+from sharebench.model.config.files import OWN_FILES
+from sharebench.study.open_study import open_study
+
+if not {"{", "}"}.isdisjoint(workflow.basedir):
+    raise Refused(
+        f"this checkout is in {workflow.basedir}, and Snakemake takes a brace for a wildcard; move it elsewhere"
+    )
+# The rules' `conda:` names the packages that a job needs, which the linter asks for. Snakemake itself imports them to
+# read these files, so a job has them from the interpreter that runs it.
+if has_deployment_method():
+    raise Refused(
+        "--software-deployment-method: jobs run with the interpreter that runs snakemake; leave it out, and make that "
+        "one's environment with `make install`, or with conda: conda env create --file envs/sharebench.yaml; "
+        "in that: pip install --no-deps --no-build-isolation --editable ."
+    )
+
+
+for NAME in OWN_FILES:
+
+    configfile: SCRIPTS.parent / "config" / NAME
+
+
+try:
+    configuration.check_files(config_files())
+    STUDY = open_study(config)
+    GIVEN_CONFIG, SOURCE_DATA_SET = STUDY.config, STUDY.config["from"]
+    if SOURCE_DATA_SET:
+        dataset.refuse_ignored(command_line_config())
+        STUDY = dataset.open_for_rebuild(Path(SOURCE_DATA_SET))
+        dataset.check_complete(STUDY)
+    # The question comes from the command line, its config files, and the defaults.
+    ADVICE_QUESTION = dataset.resolve_question(
+        GIVEN_CONFIG, given_config(), command_line_config(), STUDY
+    )
+    STUDY = dataset.apply_question(STUDY, ADVICE_QUESTION)
+    EXCLUDED_NOTE = dataset.excluded_cells_note(STUDY)
+    RESULTS = dataset.results_root(STUDY.config)
+    DATA = (
+        dataset.verified_folder(Path(SOURCE_DATA_SET)) if SOURCE_DATA_SET else RESULTS
+    )
+except (configuration.ConfigError, dataset.DataSetError) as error:
+    raise Refused(str(error))
+
+config = STUDY.config
+# Params of every rule. Snakemake does not track a Path among them, so another interpreter invalidates nothing.
+JOB_PARAMS = {"python": Path(sys.executable), "script": SCRIPTS / "job.py"}
+TABLES_DIGEST = dataset.tables_digest(STUDY)
+QUESTION_DIGEST = dataset.question_digest(ADVICE_QUESTION, STUDY)
+
+
+pathvars:
+    results=str(RESULTS),
+    data=str(DATA),
+
+
+wildcard_constraints:
+    strategy="[a-z][a-z0-9-]*",
+    workload=r"[a-z][a-z0-9_.-]*(\+[a-z][a-z0-9_.-]*)?",
+    replicas=r"\d+",
+    repeat=r"\d+",
