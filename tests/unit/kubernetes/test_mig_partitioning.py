@@ -3,6 +3,7 @@
 import copy
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from unit.kubernetes.fake_cluster import CONFIGS, MAP, NODE, MigCluster, leased
@@ -13,6 +14,7 @@ from sharebench.measure.nodes.contract import NodeError, State
 from sharebench.measure.nodes.kubernetes.access.device_plugin import mig_manager, plugin, readers
 from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_instances import whole_product
 from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_layouts import MIG_CONFIG_LABEL
+from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_manager import MigManager
 from sharebench.measure.nodes.kubernetes.cluster import saved_state
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
 from sharebench.model.config.load import load
@@ -201,3 +203,17 @@ def test_a_layout_changed_without_the_manager_is_set_again(cluster: MigCluster, 
     cluster._switch()
     node.ensure(state("mig"))
     assert offered(cluster) == {"nvidia.com/mig-1g.5gb": "7"}
+
+
+def test_a_switch_that_ended_between_two_layouts_is_undone(
+    cluster: MigCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The saved state names the next layout, and the label still has the previous one."""
+    node = opened(cluster, tmp_path)
+    node.ensure(state("mig"))
+    with monkeypatch.context() as patched, pytest.raises(NodeError, match="away"):
+        patched.setattr(MigManager, "set_layout", Mock(side_effect=NodeError("away")))
+        node.ensure(state("exclusive"))
+    opened(cluster, tmp_path / "next").sweep()
+    assert cluster.layout == {}
+    assert MIG_CONFIG_LABEL not in cluster.store[NODE]["metadata"]["labels"]

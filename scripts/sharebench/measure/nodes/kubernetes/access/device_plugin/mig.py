@@ -116,7 +116,7 @@ class MigPartitioner:
         """
         assert wanted.config is not None
         self.refuse_foreign_layout(saved)
-        self._cluster.save_access(self._access, {**saved, "mig": {**saved["mig"], "set": wanted.config}})
+        self._cluster.save_access(self._access, {**saved, "mig": mig_manager.with_set(saved["mig"], wanted.config)})
         before = self._pods_to_restart()
         self._manager().set_layout(wanted.config, other_labels)
         self._restart_remaining(before)

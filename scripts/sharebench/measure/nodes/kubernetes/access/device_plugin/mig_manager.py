@@ -8,7 +8,7 @@ that does not end keeps it `pending`, finally forever. After a failure, plugin a
 import time
 from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple, NotRequired, TypedDict
 
 from sharebench.measure.nodes.contract import NodeError
 from sharebench.measure.nodes.kubernetes.access.device_plugin import mig_instances, mig_layouts
@@ -56,6 +56,8 @@ class MigState(TypedDict):
 
     set: str | None
     """Entry that we set last; None before our first change."""
+    set_before: NotRequired[list[str]]
+    """Entries that we set before it: until the label follows `set`, it has the last of these."""
     labels: dict[str, str | None]
     """The manager's labels before our first change, None for one that was absent."""
     layout: Layout
@@ -91,11 +93,18 @@ def refuse_unsettled(node: Json) -> None:
         )
 
 
+def with_set(saved: MigState, config: str) -> MigState:
+    """The state to save before this entry is set."""
+    before = {*saved.get("set_before", []), *filter(None, [saved["set"]])}
+    return {**saved, "set": config, "set_before": sorted(before)}
+
+
 def is_set_by_others(node: Json, saved: MigState) -> bool:
     """Whether someone else has set the layout since we did."""
     if saved["set"] is None:
         return False
-    return labels_of(node).get(MIG_CONFIG_LABEL) not in (None, saved["set"], saved["labels"][MIG_CONFIG_LABEL])
+    ours = {saved["set"], *saved.get("set_before", [])}
+    return labels_of(node).get(MIG_CONFIG_LABEL) not in (None, *ours, saved["labels"][MIG_CONFIG_LABEL])
 
 
 class MigManager:
