@@ -5,6 +5,7 @@ import re
 
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
+from snakemake_interface_logger_plugins.common import LogEvent
 from snakemake.settings.enums import Quietness
 
 HIDDEN_MESSAGES = (
@@ -68,6 +69,20 @@ def is_shown(record):
     if record.levelno > logging.INFO:
         return not text.startswith(REDUNDANT_ERRORS)
     return not text.startswith(HIDDEN_MESSAGES)
+
+
+def call_on_job(started):
+    """Call `started` with the rule of each job that starts, of which Snakemake informs loggers only.
+
+    Held by tests/pipeline/test_terminal_output.py.
+    """
+
+    def see(record):
+        if getattr(record, "event", None) == LogEvent.JOB_INFO:
+            started(record.rule_name)
+        return True
+
+    logger.addFilter(see)
 
 
 def explain_dry_run():

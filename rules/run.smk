@@ -54,7 +54,7 @@ def config_words():
 def begin_run():
     """Claim the results, and the node if needed, before the first job; refused where another run has them."""
     # Imported late: a run without jobs, or a dry run, starts sooner without the measuring code.
-    from sharebench.measure.run import interrupts, lifecycle, ownership
+    from sharebench.measure.run import interrupts, lifecycle, ownership, progress
 
     global CLAIM
     needed = jobs_to_run()
@@ -76,6 +76,9 @@ def begin_run():
         )
     except ownership.OwnershipError as error:
         raise Refused(f"not started: {error}")
+    shown = progress.Progress(CLAIM)
+    call_on_job(shown.started)
+    CLAIM.cleanups.append(shown.stop)
     interrupts.end_run_at_first(lifecycle.left_line(CLAIM))
 
 

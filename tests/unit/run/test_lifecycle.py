@@ -11,6 +11,7 @@ import pytest
 from unit.studies import study_with
 
 from sharebench.core import run_names
+from sharebench.core.files import write_json
 from sharebench.measure.nodes.contract import NodeError
 from sharebench.measure.nodes.simulated.node import SimulatedNode
 from sharebench.measure.run import interrupts, lifecycle, ownership, placement
@@ -69,6 +70,23 @@ def test_begin_claims_the_results_and_prints_the_plan(results: Path, capsys: pyt
     assert _is_subreaper()
     claim.release()
     assert not _is_subreaper()
+
+
+def test_a_run_that_replaces_records_by_other_code_says_so_first(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planned = simulated_study()
+    first, second, third = planned.cells[:3]
+    old = {"code": "measuring code 0", "provenance": {"git_commit": "dad898e1af41fdff"}}
+    write_json(results / first.raw, old)
+    write_json(results / second.raw, old | {"code": planned.code(second.workload)})
+    (results / third.raw).parent.mkdir(parents=True, exist_ok=True)
+    (results / third.raw).write_text("damaged")
+    lifecycle.begin(planned, results, needed_outputs([first, second, third], results), ["snakemake"], "").release()
+    said = " ".join(capsys.readouterr().err.split())
+    assert "1 of these cells have a record by other code (commit dad898e1) than this version's" in said
+    assert f"published/mine/before --config from={results}" in said
+    assert lifecycle.replaced_text(planned, results, [second, third]) == ""
 
 
 def _is_subreaper() -> bool:

@@ -1,12 +1,14 @@
 """The start and the end of a run: claiming the node, and the closing lines."""
 
 import contextlib
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,9 +21,10 @@ from sharebench.measure.nodes.node import Node
 from sharebench.measure.run import interrupts, leftovers, ownership, placement
 from sharebench.measure.run.placement import Placement, open_nodes
 from sharebench.measure.run.plan import headline, remarks
+from sharebench.measure.run.progress import reading_text
 from sharebench.model import run_record
 from sharebench.model.study_config import to_json
-from sharebench.study.cells import cell_from_path
+from sharebench.study.cells import Cell, cell_from_path
 from sharebench.study.study import Study
 
 LOG_LINES = 20
@@ -119,9 +122,31 @@ def begin(
         except (NodeError, OSError, KeyboardInterrupt) as error:
             claim.release()
             raise ownership.OwnershipError(str(error) or "interrupted") from None
-    plan_line = headline(study, claim.record, cells, jobs, places)
-    print(*console.wrap_text(plan_line), *remarks(study), sep="\n", file=sys.stderr)
+    texts = (
+        headline(study, claim.record, cells, jobs, places),
+        reading_text(results, jobs),
+        replaced_text(study, results, cells),
+    )
+    lines = [line for text in texts for line in console.wrap_text(text)]
+    print(*lines, *remarks(study), sep="\n", file=sys.stderr)
     return claim
+
+
+def replaced_text(study: Study, results: Path, cells: Iterable[Cell]) -> str:
+    """Why records that are there are measured once more, by another version of the code; empty without any."""
+    commits: Counter[str] = Counter()
+    for cell in cells:
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            record = json.loads((results / cell.raw).read_bytes())
+            if record["code"] != study.code(cell.workload):
+                commits[(record["provenance"]["git_commit"] or "unknown")[:8]] += 1
+    if not commits:
+        return ""
+    return (
+        f"{commits.total()} of these cells have a record by other code (commit {', '.join(commits)}) than this "
+        "version's, so they are re-measured and replaced; to keep them, press Ctrl-C now, and publish them (snakemake "
+        f"--cores 1 published/mine/before --config from={results}), or name another folder (--config results=…)"
+    )
 
 
 def failed_logs(logs: Sequence[Path], started_epoch_seconds: float) -> list[str]:
