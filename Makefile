@@ -11,6 +11,7 @@
 # make gpu-env  the frameworks that tenants on a GPU need; `make run` does it where there is an NVIDIA GPU
 # make docs     rebuild the documents' parts from code: keys of the config, manifests, architecture figures, pages
 # make site     build the documents, with a search and the reports of `make paper`, into build/site
+# make release VERSION=1.0.0  set version, date and CITATION, commit and tag; ADDRESS=https://… sets the repository's
 # make clean    remove environments, caches and all of results/; wait for runs to end first
 #
 # `make run ARGS="--config 'strategies=[mps,mig]'"` passes arguments on to snakemake.
@@ -28,6 +29,8 @@ GPU_ENV ?= $(if $(wildcard /dev/nvidia0),$(GPU_VENV)/run.stamp)
 SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14) and \
 	f'needs Python 3.11 to 3.13, {sys.executable} is {sys.version.split()[0]}; name another: make PYTHON=python3.12')
 GPU ?=
+VERSION ?=
+ADDRESS ?=
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 INSTALL := $(PIP_INSTALL) --require-hashes
 INSTALL_COMMAND := $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
@@ -98,6 +101,10 @@ docs: $(VENV)/dev.stamp
 	@$(BIN)/python scripts/record_schema.py
 	@$(BIN)/python docs/strategies/draw.py
 	@PYTHONPATH=tests:scripts $(BIN)/python docs/strategies/include.py
+
+.PHONY: release
+release: $(VENV)/run.stamp
+	@$(BIN)/python scripts/release.py "$(VERSION)" $(addprefix --address=,$(ADDRESS))
 
 .PHONY: site
 site: $(VENV)/dev.stamp

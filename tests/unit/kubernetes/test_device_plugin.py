@@ -148,8 +148,14 @@ def test_restore_undoes_every_change(cluster: FakeCluster, tmp_path: Path) -> No
     assert not node.restore()
 
 
-def test_a_later_run_restores_what_a_dead_run_changed(cluster: FakeCluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("newer_keys", [[], ["active"]], ids=["killed", "killed in version 0.1"])
+def test_a_later_run_restores_what_a_dead_run_changed(
+    cluster: FakeCluster, tmp_path: Path, newer_keys: list[str]
+) -> None:
     opened(cluster, tmp_path / "one").ensure(state("time-slicing"))
+    saved = saved_state.load(cluster.store[NODE]) or {}
+    kept = {name: {key: each[key] for key in each if key not in newer_keys} for name, each in saved.items()}
+    cluster.store[NODE]["metadata"]["annotations"][saved_state.ANNOTATION] = saved_state.dump(kept)
     opened(cluster, tmp_path / "other").sweep()
     assert label(cluster) is None
     assert taints(cluster) == []
