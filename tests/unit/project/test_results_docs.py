@@ -23,7 +23,7 @@ from unit.factories import (
 import results_manual
 from sharebench.measure.nodes.contract import State
 from sharebench.measure.nodes.kinds import open_node
-from sharebench.measure.run import ownership
+from sharebench.measure.run import ownership, progress
 from sharebench.model import run_record
 from sharebench.model.config import load as config
 from sharebench.model.records import telemetry
@@ -118,11 +118,14 @@ def test_a_rule_writes_every_documented_path() -> None:
 
 def test_state_files_are_documented(tmp_path: Path) -> None:
     study = Study(config.load({"node": "simulated", "strategy_catalogue": {"exclusive": EXCLUSIVE}, **SMALLEST_STUDY}))
-    claim = ownership.claim(tmp_path, {})
+    claim = ownership.claim(tmp_path, {"jobs": {}})
     folder = run_record.state_folder(tmp_path)
     node = open_node("simulated", study.config["simulated"], folder / "node")
     node.ensure(State(study.strategies["exclusive"], None, 1))
     checker.refusal_message({tmp_path / "raw.json": "for a test"}, tmp_path)
+    shown = progress.Progress(claim)
+    claim.cleanups.append(shown.stop)
+    shown.started("aggregate")
     claim.release()
     written = {file.relative_to(tmp_path).as_posix() for file in folder.rglob("*") if file.is_file()}
     documented = documented_paths()
