@@ -32,8 +32,22 @@ GPU ?=
 VERSION ?=
 ADDRESS ?=
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
-INSTALL := $(PIP_INSTALL) --require-hashes
 INSTALL_COMMAND := $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+# Seconds between two lines of an installation.
+SHOW_SECONDS := 10
+UV := $(shell command -v uv)
+
+# Installs a lock ($(2)) into an environment ($(1)), with a line from time to time: by uv where it is there and can, or by
+# pip. The loop ends with this shell, also where that is killed.
+define INSTALL_LOCK
+	@echo "setting up $(1) from $(2) ($(3))"
+	@( seconds=0; while sleep $(SHOW_SECONDS) > /dev/null 2>&1; kill -0 $$$$ 2> /dev/null; do \
+		seconds=$$((seconds + $(SHOW_SECONDS))); \
+		echo "  $$seconds s: $$(ls -d $(1)/lib/python*/site-packages/*.dist-info 2> /dev/null | wc -l) packages are installed"; \
+	done ) & shown=$$!; \
+	$(if $(UV),$(UV) pip install --quiet --python $(1)/bin/python --require-hashes -r $(2) ||) \
+	$(1)/bin/python $(PIP_INSTALL) --require-hashes -r $(2); status=$$?; kill $$shown; exit $$status
+endef
 
 NAME := main
 # One worker more than a small machine has cores, since a core is idle while a test waits for its windows.
@@ -120,18 +134,15 @@ $(VENV)/bin/python $(GPU_VENV)/bin/python:
 	@$(PYTHON) -m venv $(@D:/bin=)
 
 $(VENV)/run.stamp: envs/sharebench.txt pyproject.toml | $(VENV)/bin/python
-	@echo "setting up $(VENV) from $< (once, two to four minutes)"
-	@$(BIN)/python $(INSTALL) -r $<
+	$(call INSTALL_LOCK,$(VENV),$<,once; two to four minutes)
 	@$(BIN)/python $(INSTALL_COMMAND)
 	@touch $@
 
 $(VENV)/dev.stamp: envs/dev.txt pyproject.toml | $(VENV)/bin/python
-	@echo "setting up $(VENV) from $< (once, two to four minutes)"
-	@$(BIN)/python $(INSTALL) -r $<
+	$(call INSTALL_LOCK,$(VENV),$<,once; two to four minutes)
 	@$(BIN)/python $(INSTALL_COMMAND)
 	@touch $@ $(VENV)/run.stamp
 
 $(GPU_VENV)/run.stamp: envs/tenant-gpu.txt | $(GPU_VENV)/bin/python
-	@echo "setting up $(GPU_VENV) from $< (once: 3 GB to download, 6 GB on disk, several minutes)"
-	@$(GPU_VENV)/bin/python $(INSTALL) -r $<
+	$(call INSTALL_LOCK,$(GPU_VENV),$<,once: 3 GB to download and 6 GB on disk; several minutes)
 	@touch $@

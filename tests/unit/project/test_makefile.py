@@ -48,6 +48,19 @@ def test_install_makes_the_environment_once(tmp_path: Path) -> None:
     assert ".venv is ready: source .venv/bin/activate" in run_make(tmp_path, "install").stdout
 
 
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_long_installation_has_a_line_from_time_to_time(status: int, tmp_path: Path) -> None:
+    for name in (".venv/bin/python", "pyproject.toml", "envs/sharebench.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    slow = f'#!/bin/sh\ncase "$*" in *require-hashes*) sleep 3; exit {status};; esac\n'
+    (tmp_path / ".venv/bin/python").write_text(slow)
+    (tmp_path / ".venv/bin/python").chmod(0o755)
+    installed = run_make(tmp_path, "install", "SHOW_SECONDS=1", "UV=")
+    assert "  1 s: 0 packages are installed\n" in installed.stdout
+    assert (installed.returncode == 0) == (status == 0) == (tmp_path / ".venv/run.stamp").exists()
+
+
 def test_run_checks_its_arguments_first(tmp_path: Path) -> None:
     for name in (".venv/bin/python", "pyproject.toml", "envs/sharebench.txt", ".venv/run.stamp"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
