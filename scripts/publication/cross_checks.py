@@ -69,11 +69,16 @@ class PublishedRatio:
         return f"disagrees in size{direction}: {factor}"
 
 
-def literature_value(path: Path, source: str, workload: str, strategy: str, replicas: int, metric: str) -> float:
-    """The value of the only row of literature.csv with these texts, in the row's unit. Raises KeyError."""
+def literature_value(
+    path: Path, source: str, workload: str, strategy: str, replicas: int, metric: str, device: str = ""
+) -> float:
+    """The value of the only row of literature.csv with these texts, in the row's unit. Raises KeyError.
+
+    `device` is the beginning of the device's name.
+    """
     table = pd.read_csv(path, dtype={"value": str})  # so that float is exact
     wanted = {"source": source, "workload": workload, "strategy": strategy, "metric": metric, "replicas": replicas}
-    rows = table[(table[list(wanted)] == pd.Series(wanted)).all(axis=1)]
+    rows = table[(table[list(wanted)] == pd.Series(wanted)).all(axis=1) & table["device"].str.startswith(device)]
     if len(rows) != 1:
         raise KeyError(f"literature.csv has {len(rows)} rows with {', '.join(map(str, wanted.values()))}")
     return float(rows["value"].iloc[0])

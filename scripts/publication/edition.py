@@ -108,7 +108,7 @@ def estimate_outcome(data: DataSet, entry: OutcomeEntry) -> Estimate:
 
     With fewer than UNITS_FOR_OWN_VARIANCE units the variance is pooled. Raises MissingNumber where no unit has both.
     """
-    over, under = (data.values_by_block(side, entry.metric, entry.unit) for side in (entry.over, entry.under))
+    over, under = data.both_by_block(entry.over, entry.under, entry.metric, entry.unit)
     ratios = _mean_logs_by_unit({block: over[block] / under[block] for block in over.keys() & under.keys()})
     if not ratios:
         raise MissingNumber(f"{data.name} has no {entry.unit} with both sides of outcome {entry.outcome}")
@@ -134,7 +134,7 @@ def _pooled_variance(data: DataSet, entry: OutcomeEntry) -> tuple[float | None, 
     """
     where = {"tenant_workload": entry.over.get("tenant_workload", entry.over["workload"])}
     keys = ["strategy", "workload", "replicas"]
-    points = data.valid_cells(where)[keys].drop_duplicates().itertuples(index=False, name=None)
+    points = data.rows("cells", where)[keys].drop_duplicates().itertuples(index=False, name=None)
     sides = [where | dict(zip(keys, point, strict=True)) for point in points]
     rows = [_mean_logs_by_unit(data.values_by_block(side, entry.metric, entry.unit)) for side in sides]
     table = pd.DataFrame(rows).stack().dropna()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,9 +17,13 @@ from sharebench.datasets import dataset
 from sharebench.model.capabilities import NODE_KINDS
 from sharebench.model.records.types import NodeFacts
 from sharebench.model.strategies import control_name
+from sharebench.read.cells.metrics import QUANTILES, cell_value
+from sharebench.read.cells.rows import reduce_record
 from sharebench.read.columns import read_table
+from sharebench.read.gates.gates import read_judged
 from sharebench.read.report.words import format_number
 from sharebench.read.statistics.intervals import Estimate, log_interval, welch_ratio
+from sharebench.study.cells import Cell
 
 SUMMED_METRICS = {"throughput_hz", "output_tokens_hz"}
 """Metrics of tables/cells.csv whose number for a cell is the sum over its tenants."""
@@ -127,15 +132,21 @@ class DataSet:
             self._tables[name] = read_table(path)
         return self._tables[name]
 
-    def rows(self, table: str, where: RowFilter) -> pd.DataFrame:
-        """Rows of a table whose columns have these values. Raises MissingNumber for none, or for an unknown column."""
+    def rows(self, table: str, where: RowFilter, all_cells: bool = False) -> pd.DataFrame:
+        """Rows of a table whose columns have these values, of valid cells unless `all_cells`.
+
+        Raises MissingNumber for none, or for an unknown column.
+        """
         found = self.table(table)
+        if "valid" in found and not all_cells:
+            found = found[found["valid"]]
         for column, wanted in where.items():
             if column not in found:
                 raise MissingNumber(f"tables/{table}.csv of {self.name} has no column {column}")
             found = found[found[column] == wanted]
         if found.empty:
-            raise MissingNumber(f"tables/{table}.csv of {self.name} has no row with {_describe(where)}")
+            what = "row" if all_cells or "valid" not in found else "valid cell"
+            raise MissingNumber(f"tables/{table}.csv of {self.name} has no {what} with {_describe(where)}")
         return found
 
     def value(self, column: str, table: str = "summary", **where: Any) -> Number:
@@ -159,30 +170,15 @@ class DataSet:
         return round(sum(float(count) for count in self.rows(table, where)[column]))
 
     def mentions(self, word: str, column: str, table: str, **where: Any) -> int:
-        """The number of rows with these values whose text in a column contains the word."""
-        return sum(word in str(text) for text in self.rows(table, where)[column])
+        """The number of rows with these values whose text in a column contains the word, in excluded cells too."""
+        return sum(word in str(text) for text in self.rows(table, where, all_cells=True)[column])
 
     def sorted_values(self, column: str, table: str, **where: Any) -> list[Number]:
         """A column of the rows with these values, without blanks, smallest first. Raises MissingNumber for none."""
-        return self._sorted(column, self.rows(table, where), where)
-
-    def valid_values(self, column: str, **where: Any) -> list[Number]:
-        """A column of the valid cells with these values in tables/cells.csv, without blanks, smallest first."""
-        return self._sorted(column, self.valid_cells(where), where)
-
-    def _sorted(self, column: str, rows: pd.DataFrame, where: RowFilter) -> list[Number]:
-        values = sorted(rows[column].dropna())
+        values = sorted(self.rows(table, where)[column].dropna())
         if not values:
             raise MissingNumber(f"{column} of {_describe(where)} in {self.name} is blank")
         return [Number(float(value)) for value in values]
-
-    def valid_cells(self, where: RowFilter) -> pd.DataFrame:
-        """Rows of the valid cells in tables/cells.csv. Raises MissingNumber for none."""
-        rows = self.rows("cells", where)
-        rows = rows[rows["valid"]]
-        if rows.empty:
-            raise MissingNumber(f"{self.name} has no valid cell with {_describe(where)}")
-        return rows
 
     def mean(self, column: str, table: str, **where: Any) -> Number:
         """Arithmetic mean of a column, such as clocks, over the rows with these values; without an interval."""
@@ -208,13 +204,14 @@ class DataSet:
         """A metric of one group of valid cells over that of another, paired where each cell has a partner.
 
         Partners share run and block. In a data set of several devices they share device and block, and only partners
-        count, so that no ratio mixes devices. Raises MissingNumber.
+        count, so that no ratio mixes devices. One tenant alone is the mean of both its measurements (`both_by_block`).
+        Raises MissingNumber.
         """
         return number_from(self.estimate(over, under, metric))
 
     def estimate(self, over: RowFilter, under: RowFilter, metric: str) -> Estimate:
         """The same as `ratio`, as an estimate that can be tested."""
-        tops, bottoms = (self.values_by_block(where, metric) for where in (over, under))
+        tops, bottoms = self.both_by_block(over, under, metric)
         both = tops.keys() & bottoms.keys()
         if both and (tops.keys() == bottoms.keys() or self.device_count > 1):
             keys = sorted(both)
@@ -252,11 +249,16 @@ class DataSet:
     def baseline(self) -> str:
         return str(self.manifest["config"]["baseline"])
 
+    @property
+    def _alone(self) -> tuple[str, str]:
+        """The baseline and its A/A control."""
+        return self.baseline, control_name(self.baseline)
+
     def alone_latencies(self, workload: str) -> list[Number]:
         """Mean latency in seconds of each valid cell of one tenant alone, with the A/A control, smallest first."""
         cells = self.rows("cells", {"workload": workload, "replicas": 1})
-        cells = cells[cells["strategy"].isin([self.baseline, control_name(self.baseline)])]
-        return [Number(value) for value in sorted(cells[cells["valid"]]["latency_mean_seconds"])]
+        cells = cells[cells["strategy"].isin(self._alone)]
+        return [Number(value) for value in sorted(cells["latency_mean_seconds"])]
 
     def is_steady(self, workload: str) -> bool:
         """Whether cells of one tenant alone agree, so that a ratio describes its numerator and not them."""
@@ -265,28 +267,51 @@ class DataSet:
 
     def is_slowed_down(self, workload: str) -> bool:
         """Whether the SMs' clocks are lower with this workload than with others, as at the power limit."""
-        clocks = self.table("cells").groupby("workload")["sm_clock_mean_mhz"].mean()
+        clocks = self.rows("cells", {}).groupby("workload")["sm_clock_mean_mhz"].mean()
         return bool(clocks[workload] < FULL_CLOCK_RATIO * clocks.max())
+
+    def both_by_block(
+        self, over: RowFilter, under: RowFilter, metric: str, pair_by: str | None = None
+    ) -> tuple[dict[BlockKey, float], dict[BlockKey, float]]:
+        """The metric of the cells of both groups, by block. Raises MissingNumber.
+
+        The baseline of one tenant is the geometric mean of it and its A/A control where a block has both, as in
+        slowdowns; except in a ratio of these two.
+        """
+        values = [self.values_by_block(where, metric, pair_by) for where in (over, under)]
+        baseline, control = self._alone
+        for own, where, other in zip(values, (over, under), (under, over), strict=True):
+            if (where["strategy"], where["replicas"]) == (baseline, 1) and other["strategy"] not in self._alone:
+                with suppress(MissingNumber):
+                    again = self.values_by_block({**where, "strategy": control}, metric, pair_by)
+                    own |= {block: math.sqrt(own[block] * again[block]) for block in own.keys() & again.keys()}
+        return values[0], values[1]
 
     def values_by_block(self, where: RowFilter, metric: str, pair_by: str | None = None) -> dict[BlockKey, float]:
         """The metric of each valid cell, by run (or device) and block. Raises MissingNumber."""
-        rows = self.valid_cells(where)
-        found: dict[BlockKey, float] = {}
         pair_by = pair_by or ("device" if self.device_count > 1 else "run_id")
-        for key, own in rows.groupby([pair_by, "block", "repeat"]):
-            if metric == "makespan_seconds":
-                ends = own["completion_seconds"]
-                value = float(ends.sum() if self._is_queue(str(own["strategy"].iloc[0])) else ends.max())
-            elif metric in SUMMED_METRICS:
-                value = float(own[metric].sum())
-            elif metric == LATENCY:
-                value = float((own[metric] * own["count"]).sum() / own["count"].sum())
-            else:
-                value = math.exp(float(own[metric].map(math.log).mean()))
-            if not value > 0:
+        found: dict[BlockKey, float] = {}
+        for key, own in self.rows("cells", where).groupby([pair_by, "block", "repeat"]):
+            value = self._cell_value(own, metric)
+            if not (value and value > 0):
                 raise MissingNumber(f"{metric} of {_describe(where)} in {self.name} is blank")
             found[tuple(map(str, key))] = value
         return found
+
+    def _cell_value(self, tenants: pd.DataFrame, metric: str) -> float | None:
+        """A metric of a cell from its rows of tables/cells.csv; a percentile of several tenants from its record."""
+        first = tenants.iloc[0]
+        if metric == "makespan_seconds":
+            ends = tenants["completion_seconds"]
+            return float(ends.sum() if self._is_queue(first["strategy"]) else ends.max())
+        if metric in SUMMED_METRICS:
+            return float(tenants[metric].sum())
+        if metric == LATENCY:
+            return float((tenants[metric] * tenants["count"]).sum() / tenants["count"].sum())
+        if metric in QUANTILES and len(tenants) > 1:
+            cell = Cell(*first[["strategy", "workload", "replicas", "repeat"]])
+            return cell_value(reduce_record(read_judged(self.unpacked / cell.raw), first["tenant_workload"]), metric)
+        return math.exp(float(tenants[metric].map(math.log).mean()))
 
     def _is_queue(self, strategy: str) -> bool:
         entry = self.manifest["config"].get("strategy_catalogue", {}).get(strategy, {})

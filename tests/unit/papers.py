@@ -43,10 +43,10 @@ def publish(root: Path, name: str = "gpu/study", device: Mapping[str, Any] = H20
     pd.DataFrame(summary).to_csv(made / "tables/summary.csv", index=False)
 
 
-def alone(root: Path, seconds: list[float], name: str = "gpu/study") -> None:
+def alone(root: Path, seconds: list[float], name: str = "gpu/study", strategy: str = "exclusive") -> None:
     """Add cells and a row of the summary of one tenant alone, one of these latencies in each repeat."""
     tables = root / "made" / name / "tables"
-    point = {"strategy": "exclusive", "workload": "net", "tenant_workload": "net", "replicas": 1}
+    point = {"strategy": strategy, "workload": "net", "tenant_workload": "net", "replicas": 1}
     where = {"run_id": "20261120-1", "valid": True, "tenant": 0, "count": 9, "sm_clock_mean_mhz": 1980, "device": "a"}
     cells = [
         point | where | {"repeat": repeat, "block": repeat, "latency_mean_seconds": value}

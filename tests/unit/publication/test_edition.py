@@ -193,7 +193,7 @@ def test_units_are_devices_or_machines_and_no_blocks(tmp_path: Path) -> None:
     )
     assert (devices.n, devices.degrees_of_freedom) == (3, 16) and (machines.n, machines.degrees_of_freedom) == (2, 8)
     over, under = (
-        np.log(data.valid_cells(where).groupby("device")["latency_mean_seconds"].apply(stats.gmean))
+        np.log(data.rows("cells", where).groupby("device")["latency_mean_seconds"].apply(stats.gmean))
         for where in (claim(1, "above").over, claim(1, "above").under)
     )
     assert math.log(devices.value) == pytest.approx((over - under).mean())

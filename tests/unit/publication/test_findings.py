@@ -1,5 +1,6 @@
 """Findings and documents: their numbers come from the tables, and a sentence that the data contradict is refused."""
 
+import json
 import math
 import re
 import shutil
@@ -10,10 +11,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
-from unit.papers import H200, LATENCY, data_set, publish
+from unit import factories
+from unit.edited import edited_table
+from unit.papers import H200, LATENCY, alone, data_set, publish
 
 from publication import build, cross_checks, documents, findings, rebuild, tables
 from publication.cross_checks import PublishedRatio
@@ -115,6 +119,62 @@ def test_a_ratio_never_mixes_devices(tmp_path: Path) -> None:
         data_set(tmp_path).ratio(group("time-slicing"), group("mps"))
 
 
+def test_no_value_of_an_excluded_cell_gets_into_a_number(tmp_path: Path) -> None:
+    publish(tmp_path)
+    alone(tmp_path, [1.0, 1.05, 1.1])
+    path = tmp_path / "made/gpu/study/tables/cells.csv"
+    where = {"strategy": "mps", "workload": "net"}
+
+    def numbers() -> list[Any]:
+        data = data_set(tmp_path)
+        return [
+            data.total("count", "cells", **where),
+            data.mean("sm_clock_mean_mhz", "cells", **where).value,
+            [each.value for each in data.sorted_values("memory_mib", "cells", **where)],
+            data.max_over_min("memory_mib", "cells", **where).value,
+            [each.value for each in data.ratios_in_cells("memory_mib", **where)],
+            [each.value for each in data.alone_latencies("net")],
+            data.ratio(group("mps"), group("mps")).value,
+            data.is_slowed_down("net"),
+        ]
+
+    with edited_table(path) as cells:
+        cells.loc[cells["repeat"] == 3, "valid"] = False
+    known = numbers()
+    with edited_table(path) as cells:
+        of_excluded = ["count", "sm_clock_mean_mhz", "memory_mib", "latency_mean_seconds"]
+        cells.loc[cells["repeat"] == 3, of_excluded] *= 7
+        cells.loc[cells["repeat"] == 3, "reason"] = "drift: it drifts"
+    assert numbers() == known
+    assert data_set(tmp_path).mentions("drift", "reason", "cells", **where) == 2
+
+
+def test_a_ratio_to_one_alone_is_to_the_mean_of_baseline_and_control(tmp_path: Path) -> None:
+    publish(tmp_path)
+    alone(tmp_path, [1.0, 1.0, 1.0])
+    alone(tmp_path, [1.21, 1.21], strategy="exclusive-again")
+    data, one = data_set(tmp_path), findings.group("exclusive", "net", 1)
+    # One block has no control.
+    expected = stats.gmean(LATENCY["mps"]) / stats.gmean([1.1, 1.1, 1.0])
+    assert data.ratio(group("mps"), one).value == pytest.approx(expected)
+    assert data.ratio(one, group("mps")).value == pytest.approx(1 / expected)
+    assert data.ratio(findings.group("exclusive-again", "net", 1), one).value == pytest.approx(1.21)
+
+
+def test_a_percentile_of_several_tenants_is_that_of_all_their_requests(tmp_path: Path) -> None:
+    publish(tmp_path)
+    for strategy, seconds in (("mps", (0.01, 0.02)), ("exclusive", (0.02, 0.02))):
+        record = factories.record(strategy, [np.full(round(2 / each), each) for each in seconds], workload="net")
+        path = tmp_path / f"published/gpu/study/cells/{strategy}/net/n2/r1/raw.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(record))
+    with edited_table(tmp_path / "made/gpu/study/tables/cells.csv") as cells:
+        cells.loc[cells["repeat"] > 1, "valid"] = False
+    ratio = data_set(tmp_path).ratio(group("mps"), group("exclusive"), "latency_p50_seconds")
+    # Two of three requests under MPS took 10 ms.
+    assert ratio.value == pytest.approx(0.5, rel=0.02)
+
+
 def test_a_finding_that_the_data_support_is_written(tmp_path: Path) -> None:
     publish(tmp_path)
     texts = filler(tmp_path)
@@ -131,7 +191,7 @@ def test_a_finding_that_the_data_support_is_written(tmp_path: Path) -> None:
         ({"holds": ["gain.least > 3"]}, r"turns: the data contradict it: not gain.least > 3, gain is 2\.0"),
         ({"holds": []}, "turns: holds: List should have at least 1 item"),
         ({"holds": ["gain.smallest > 1"]}, "smallest"),
-        ({"let": {"gain": "study.ratio(group('mig', net, 2), group('mps', net, 2))"}}, "no row with strategy mig"),
+        ({"let": {"gain": "study.ratio(group('mig', net, 2), group('mps', net, 2))"}}, "no valid cell with strategy"),
         ({"let": {"gain": "study.value('slowness', strategy='mps')"}}, "has no column slowness"),
         (
             {"let": {"gain": "study.value('slowdown', replicas=2)"}},

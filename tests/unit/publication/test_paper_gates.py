@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from unit import factories
-from unit.edited import edited_table
 from unit.factories import back_to_back, poisson_load
 from unit.papers import data_set, publish
 
@@ -39,12 +38,3 @@ def test_a_cell_that_counts_only_today_is_named(tmp_path: Path) -> None:
     keep(tmp_path, record | {"gates": [g for g in record["gates"] if g["name"] == "drained_queue"]}, passed=False)
     table = gates.table({"gpu/study": data_set(tmp_path)})
     assert "| mps, `matmul` × 1: 1 (`drained_queue`) |" in table
-
-
-def test_numbers_can_be_limited_to_valid_cells(tmp_path: Path) -> None:
-    publish(tmp_path)
-    with edited_table(tmp_path / "made/gpu/study/tables/cells.csv") as cells:
-        cells.loc[cells["repeat"] == 3, "valid"] = False
-    data = data_set(tmp_path)
-    assert [each.value for each in data.valid_values("memory_mib", strategy="mps")] == [100, 200, 200, 300]
-    assert data.sorted_values("memory_mib", "cells", strategy="mps")[-1].value == 400
