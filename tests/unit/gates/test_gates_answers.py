@@ -75,6 +75,14 @@ def test_a_server_that_varies_alone_may_vary_as_much_times_five() -> None:
         assert (verdict["passed"], verdict["limit"]) == (passed, pytest.approx(0.4))
 
 
+def test_the_tenant_whose_answers_are_worst_is_named() -> None:
+    cell = measured([ask(), ask(0.11)])
+    cell["tenants"][0]["answers"] = [ask(), ask(0.3)]
+    verdict = gate_verdict(cell | {"gates": gates.evaluate(cell)}, "answers")  # type: ignore[arg-type]
+    assert verdict is not None and "tenant 0" in verdict["message"]
+    assert verdict["value"] == pytest.approx(0.3, abs=0.01)
+
+
 def test_without_answers_alone_there_is_nothing_to_judge() -> None:
     cell = measured(RIGHT)
     del cell["calibration"]["answers"]

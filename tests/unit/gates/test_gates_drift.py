@@ -180,6 +180,14 @@ def test_a_level_is_off_from_five_standard_errors_on(errors, off, monkeypatch):
     assert found["value"] == pytest.approx(0.05 if off else 0)
 
 
+@pytest.mark.parametrize(("groups", "passed"), [(2, True), (3, False)])
+def test_a_tenth_of_the_window_may_be_off_the_level(groups, passed):
+    means = np.full(20, 0.005)
+    means[4 : 4 + groups] *= 1.3
+    found = gate_verdict(factories.record("exclusive", [load_with_group_means(means)]), "level_shift")
+    assert (found["value"], found["passed"]) == (pytest.approx(groups / 20), passed)
+
+
 def test_a_level_is_off_beyond_a_tenth():
     for excess, share in ((0.09, 0.0), (0.11, 0.05)):
         means = np.full(20, 0.005)

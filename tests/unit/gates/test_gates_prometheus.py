@@ -50,8 +50,11 @@ def test_a_tenant_without_scrapes_around_the_window_fails() -> None:
 
 @pytest.mark.parametrize(("gap", "passed"), [(2.0, True), (2.5, True), (2.6, False)])
 def test_one_late_scrape_passes_and_two_missing_ones_do_not(gap: float, passed: bool) -> None:
-    gate = verdicts_with(longest_gap_seconds=gap)["prometheus_scrapes"]
-    assert gate["passed"] is passed and gate["value"] == gap
+    for interval in (1, 5):
+        measured = with_prometheus(record(latencies=[np.full(400, 0.005)] * 2), longest_gap_seconds=gap * interval)
+        measured["prometheus"]["scrape_seconds"] = interval
+        gate = verdicts(measured)["prometheus_scrapes"]
+        assert gate["passed"] is passed and gate["value"] == gap
 
 
 @pytest.mark.parametrize(
@@ -63,8 +66,9 @@ def test_one_late_scrape_passes_and_two_missing_ones_do_not(gap: float, passed: 
     ],
 )
 def test_the_reason_for_doubtful_numbers_is_named(changes: dict[str, Any], words: str) -> None:
-    gate = verdicts_with(**changes)["prometheus_scrapes"]
-    assert not gate["passed"] and words in gate["message"]
+    found = verdicts_with(**changes)
+    assert not found["prometheus_scrapes"]["passed"] and words in found["prometheus_scrapes"]["message"]
+    assert found["prometheus_counts"]["passed"] is ("error" not in changes)
 
 
 def test_the_table_has_the_numbers_of_both() -> None:
