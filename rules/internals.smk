@@ -51,6 +51,8 @@ def is_shown(record):
 
     For a failed job we show its log, not its command. Held by tests/pipeline/test_terminal_output.py.
     """
+    if getattr(record, "event", None) == LogEvent.JOB_INFO and PROGRESS:
+        PROGRESS.started(record.rule_name)
     text = str(record.msg)
     if refusal := REFUSAL.search(text):
         record.msg = refusal[1]
@@ -69,20 +71,6 @@ def is_shown(record):
     if record.levelno > logging.INFO:
         return not text.startswith(REDUNDANT_ERRORS)
     return not text.startswith(HIDDEN_MESSAGES)
-
-
-def call_on_job(started):
-    """Call `started` with the rule of each job that starts, of which Snakemake informs loggers only.
-
-    Held by tests/pipeline/test_terminal_output.py.
-    """
-
-    def see(record):
-        if getattr(record, "event", None) == LogEvent.JOB_INFO:
-            started(record.rule_name)
-        return True
-
-    logger.addFilter(see)
 
 
 def explain_dry_run():
@@ -111,11 +99,7 @@ def refuse_module():
 
 
 def jobs_to_run():
-    """The first output of each job that this run will do ("" if it has none), by rule; known from `onstart` on.
-
-    `onstart` itself gets no information on the jobs, which the headline of a run counts. Held by
-    tests/pipeline/test_terminal_output.py.
-    """
+    """The first output of each job of this run ("" without any), by rule. Held by tests/pipeline/test_terminal_output.py."""
     first_outputs = {}
     for job in workflow.dag.needrun_jobs():
         output = str(job.output[0]) if job.output else ""

@@ -5,6 +5,7 @@ import json
 from sharebench.model.config.files import config_options
 
 CLAIM = None
+PROGRESS = None
 PLACEMENT = None
 if not SOURCE_DATA_SET and uses_several_devices(STUDY.config, STUDY.node_kind):
     from sharebench.measure.run import placement
@@ -56,7 +57,7 @@ def begin_run():
     # Imported late: a run without jobs, or a dry run, starts sooner without the measuring code.
     from sharebench.measure.run import interrupts, lifecycle, ownership, progress
 
-    global CLAIM
+    global CLAIM, PROGRESS
     needed = jobs_to_run()
     if is_executed_elsewhere() and not lifecycle.NODE_RULES.isdisjoint(needed):
         raise Refused(
@@ -76,9 +77,8 @@ def begin_run():
         )
     except ownership.OwnershipError as error:
         raise Refused(f"not started: {error}")
-    shown = progress.Progress(CLAIM)
-    call_on_job(shown.started)
-    CLAIM.cleanups.append(shown.stop)
+    PROGRESS = progress.Progress(CLAIM)
+    CLAIM.cleanups.append(PROGRESS.stop)
     interrupts.end_run_at_first(lifecycle.left_line(CLAIM))
 
 
