@@ -31,22 +31,23 @@ SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14) and 
 GPU ?=
 VERSION ?=
 ADDRESS ?=
-PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
-INSTALL_COMMAND := $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+PIP_INSTALL := -m pip install --disable-pip-version-check --progress-bar off
+INSTALL_COMMAND := $(PIP_INSTALL) --quiet --no-deps --no-build-isolation --editable .
 # Seconds between two lines of an installation.
 SHOW_SECONDS := 10
 UV := $(shell command -v uv)
 
-# Installs a lock ($(2)) into an environment ($(1)), with a line from time to time: by uv where it is there and can, or by
-# pip. The loop ends with this shell, also where that is killed.
+# Installs a lock ($(2)) into an environment ($(1)): by uv where it is there and can, or by pip. The loop, which shows the
+# last line of the log from time to time, ends with this shell, also where that is killed.
 define INSTALL_LOCK
 	@echo "setting up $(1) from $(2) ($(3))"
-	@( seconds=0; while sleep $(SHOW_SECONDS) > /dev/null 2>&1; kill -0 $$$$ 2> /dev/null; do \
+	@log=$(1)/install.log; ( seconds=0; while sleep $(SHOW_SECONDS) > /dev/null 2>&1; kill -0 $$$$ 2> /dev/null; do \
 		seconds=$$((seconds + $(SHOW_SECONDS))); \
-		echo "  $$seconds s: $$(ls -d $(1)/lib/python*/site-packages/*.dist-info 2> /dev/null | wc -l) packages are installed"; \
+		echo "  $$seconds s: $$(tail -n 1 $$log | cut -c 1-80)"; \
 	done ) & shown=$$!; \
-	$(if $(UV),$(UV) pip install --quiet --python $(1)/bin/python --require-hashes -r $(2) ||) \
-	$(1)/bin/python $(PIP_INSTALL) --require-hashes -r $(2); status=$$?; kill $$shown; exit $$status
+	{ $(if $(UV),$(UV) pip install --python $(1)/bin/python --require-hashes -r $(2) ||) \
+	$(1)/bin/python $(PIP_INSTALL) --require-hashes -r $(2); } > $$log 2>&1; \
+	status=$$?; kill $$shown; [ $$status = 0 ] || tail -n 20 $$log; exit $$status
 endef
 
 NAME := main
