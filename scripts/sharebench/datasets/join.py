@@ -10,8 +10,10 @@ from sharebench.core.files import Refusal, read_json, write_json
 from sharebench.datasets import archive
 from sharebench.datasets.dataset import EARLIER_CODES
 from sharebench.measure.run import ownership
+from sharebench.model.records.record import RecordMismatch, check_current
 from sharebench.model.run_record import state_folder
 from sharebench.study.cells import Cell
+from sharebench.study.public import accepted_spec
 from sharebench.study.study import Study
 
 SHARED_FOLDERS = ("nodes", "calibration")
@@ -68,6 +70,12 @@ def _sources(study: Study, parts: Sequence[Path], counts: Counts) -> dict[Cell, 
             f"{len(missing)} of the study's {len(study.cells)} cells are in none of the parts, such as {first}; "
             "measure them there, or leave them out: exclude"
         )
+    for cell, part in sources.items():
+        record = read_json(part / cell.raw, "spec", "code")
+        try:
+            check_current(record, accepted_spec(study.spec(cell), record), record["code"])
+        except RecordMismatch as difference:
+            raise JoinError(f"{part / cell.raw} is of another study: {difference}; leave its part out") from None
     return sources
 
 

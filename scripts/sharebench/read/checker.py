@@ -14,11 +14,11 @@ from sharebench.model import run_record
 from sharebench.model.records.record import RecordError, RecordMismatch, check_current
 from sharebench.model.records.references import device_identity, part_for_device, read_device
 from sharebench.model.records.types import NodeFacts, Provenance, Record, Switch
-from sharebench.model.spec import Spec, workload_reference
+from sharebench.model.spec import workload_reference
 from sharebench.read.cells.gpu_columns import device_units
 from sharebench.read.gates.gates import read_judged
 from sharebench.study.cells import Cell
-from sharebench.study.public import public_spec
+from sharebench.study.public import accepted_spec
 from sharebench.study.study import Study
 
 # The most files that a refusal names; the list that its command reads has all of them.
@@ -79,13 +79,6 @@ class _Origin:
         return cls(provenance["started_epoch_seconds"], identity, node["device"], machine, _identities(record), blocks)
 
 
-def _accepted_spec(spec: Spec, file: Mapping[str, Any]) -> str:
-    """The text of the spec, or of its public form where the file comes from an archive and has that."""
-    if file["spec"] != spec.text and file["spec"] == (public := public_spec(spec).text):
-        return public
-    return spec.text
-
-
 class Checker:
     """Reads all calibrations first, then records one by one, and collects the reasons why files are refused."""
 
@@ -114,7 +107,7 @@ class Checker:
         try:
             calibration: Calibration = read_json(path)
             if not self.study.config["from"]:
-                spec = _accepted_spec(self.study.calibration_spec(workload), calibration)
+                spec = accepted_spec(self.study.calibration_spec(workload), calibration)
                 check_current(calibration, spec, self._accepted_code(workload, calibration["code"]))
             self._origins[path] = _Origin.from_record(calibration, [])
             if missing := [key for key in REFERENCE_KEYS if key not in calibration]:
@@ -160,7 +153,7 @@ class Checker:
                 record = read_judged(path)
                 if not self.study.config["from"]:
                     code = self._accepted_code(cell.workload, record["code"])
-                    check_current(record, _accepted_spec(self.study.spec(cell), record), code)
+                    check_current(record, accepted_spec(self.study.spec(cell), record), code)
             except (RecordError, RecordMismatch) as error:
                 self.refused[path] = str(error).removeprefix(f"{path}: ")
                 continue

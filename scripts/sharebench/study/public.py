@@ -39,6 +39,13 @@ def public_spec(spec: Spec) -> Spec:
     return spec.changed(workload=public, files={redact(path): digest for path, digest in spec.files.items()})
 
 
+def accepted_spec(spec: Spec, file: Mapping[str, Any]) -> str:
+    """The text of the spec, or of its public form where the file comes from an archive and has that."""
+    if file["spec"] != spec.text and file["spec"] == (public := public_spec(spec).text):
+        return public
+    return spec.text
+
+
 def public_config(config: StudyConfig) -> dict[str, Any]:
     """The config without what is private to this host or cluster: paths, addresses, names and the GPU's UUID."""
     nvidia = config["nvidia"]

@@ -1,5 +1,6 @@
 """A failed `join` leaves no cells behind; a pipeline test joins whole studies."""
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -10,6 +11,7 @@ from unit.studies import study_with
 
 from sharebench.datasets.archive import CHECKSUMS, ArchiveError
 from sharebench.datasets.join import JoinError, join
+from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
 
@@ -18,11 +20,15 @@ def planned() -> Study:
     return study_with({"node": "simulated", "workloads": ["matmul"], "strategies": ["mps"], "repeats": 1})
 
 
+def record_text(study: Study, cell: Cell) -> str:
+    return json.dumps({"spec": study.spec(cell).text, "code": "code-1"})
+
+
 @pytest.fixture
 def part(planned: Study, tmp_path: Path) -> Path:
     for cell in planned.cells:
         (tmp_path / "part" / cell.folder).mkdir(parents=True)
-        (tmp_path / "part" / cell.raw).write_text(str(cell))
+        (tmp_path / "part" / cell.raw).write_text(record_text(planned, cell))
     return tmp_path / "part"
 
 
@@ -43,7 +49,7 @@ def test_an_interrupted_join_leaves_no_cells_and_can_be_repeated(
 
     monkeypatch.undo()
     join(planned, [part], results)
-    assert {(results / cell.raw).read_text() for cell in planned.cells} == set(map(str, planned.cells))
+    assert all((results / cell.raw).read_text() == record_text(planned, cell) for cell in planned.cells)
     assert {path.name for path in results.iterdir()} == {"cells", ".sharebench"}
 
 
@@ -51,6 +57,16 @@ def test_a_cell_in_two_parts_is_refused(planned: Study, part: Path, tmp_path: Pa
     other = shutil.copytree(part, tmp_path / "other")
     with pytest.raises(JoinError, match="both have cells/"):
         join(planned, [part, other], tmp_path / "results")
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_part_of_another_study_is_refused(planned: Study, part: Path, tmp_path: Path) -> None:
+    other = Study(planned.config | {"window_seconds": 7})
+    (part / planned.cells[-1].raw).write_text(record_text(other, planned.cells[-1]))
+    with pytest.raises(
+        JoinError, match=r"raw\.json is of another study: window_seconds 7 → [0-9.]+; leave its part out$"
+    ):
+        join(planned, [part], tmp_path / "results")
     assert not (tmp_path / "results").exists()
 
 
