@@ -79,6 +79,7 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "baseline switched off": ({"baseline": False}, ["baseline:", "false", "not text", "cells of exclusive"]),
     "results in home": ({"results": "~/r"}, ["results:", "'~/r'", "no leading ~"]),
     "results among the sources": ({"results": "."}, ["results:", "'.'", "holds more than results", "results/mine"]),
+    "results among documents": ({"results": "docs/mine"}, ["results:", "'docs/mine'", "holds more than results"]),
     "results above": ({"results": "scripts/.."}, ["results:", "'scripts/..'", "holds more than results"]),
     "results in a file": ({"results": f"{__file__}/r"}, ["results:", "is a file, or in one", "results/mine"]),
     "from nowhere": ({"from": "no/such/folder"}, ["from:", "'no/such/folder'", "not an existing folder"]),

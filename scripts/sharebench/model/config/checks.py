@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from zipfile import is_zipfile
 
+from sharebench.core.files import REPOSITORY
 from sharebench.model import faults, workload_modules
 from sharebench.model.capabilities import resolve_node_kind, supporting_kinds, unsupported_reason
 from sharebench.model.config import nodes, programs, prometheus, secrets, sweeps
@@ -20,6 +21,20 @@ from sharebench.model.workload import Workload
 NOT_IN_CATALOGUE = "is not in the catalogue"
 IS_A_MIX = "is a mix itself; name workloads that are none"
 ENDS = "runs once, until it exits"
+SOURCE_FOLDERS = (
+    "benchmarks",
+    "config",
+    "docs",
+    "envs",
+    "examples",
+    "profiles",
+    "published",
+    "rules",
+    "scripts",
+    "tests",
+    ".git",
+)
+"""Folders of a checkout that hold no results."""
 
 
 def cross_key_problems(config: StudyConfig) -> Iterator[str]:
@@ -62,7 +77,8 @@ def _problems_of_use(config: StudyConfig) -> Iterator[str]:
 def _paths(config: StudyConfig) -> Iterator[str]:
     """Paths that do not exist, or that hold something else."""
     results = Path(os.path.realpath(config["results"]))
-    if results in (here := Path.cwd(), *here.parents):
+    is_source = any(results.is_relative_to(REPOSITORY / name) for name in SOURCE_FOLDERS)
+    if is_source or results in (here := Path.cwd(), *here.parents):
         yield f"results: {config['results']!r} holds more than results; name a folder of its own, such as results/mine"
     # os.path.isfile, unlike Path.is_file, is false for a path that we may not read.
     if any(map(os.path.isfile, (results, *results.parents))):
