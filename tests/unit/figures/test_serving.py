@@ -10,7 +10,7 @@ from unit.figures import fabricated, serving
 from unit.figures.test_pages import line_of
 
 from sharebench.model.study_config import from_json
-from sharebench.read.figures import catalogue, data, draw, load_curve, over_replicas, style
+from sharebench.read.figures import catalogue, data, draw, load_curve, over_replicas, scatter_panels, style
 
 pytestmark = pytest.mark.usefixtures("themed")
 
@@ -79,6 +79,23 @@ def test_a_sweep_without_streams_shows_requests_and_latencies(study: data.DrawnS
     assert ax.get_title(loc="left") == "llm\nlatency, N = 2" and ax.get_xlabel() == "Requests/s of all tenants"
     assert line_of(ax, "mps").get_xdata() == pytest.approx(rows["throughput_total_hz"])
     assert line_of(ax, "mps").get_ydata() == pytest.approx(1e3 * rows["latency_p50_seconds"])
+
+
+def test_a_long_sweep_has_a_panel_for_some_loads_and_one_curve_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "SWEEP", {f"llm-concurrency-{n}": n for n in range(1, 31)})
+    swept = serving.study(tmp_path / "results")
+    drawn = [1, 5, 9, 13, 18, 22, 26, 30]
+    said = "Of the 30 loads of llm, 8 are drawn, evenly spaced; the tables have all."
+    for figure in (over_replicas.throughput, scatter_panels.progress):
+        page = figure(swept)
+        assert [ax.get_title(loc="left") for ax in page.axes] == [f"llm-concurrency-{n}" for n in drawn]
+        assert any(said in text for text in page.alt_text)
+    page = load_curve.load_curve(swept)
+    assert len(line_of(page.axes[0], "mps").get_xdata()) == 30
+    assert {text.get_text() for text in page.axes[0].texts} == set(map(str, drawn))
+    assert not any(said in text for text in page.alt_text)
 
 
 def test_a_load_that_was_excluded_is_a_gap(study: data.DrawnStudy, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """The input of figures: the study's facts and its tables, and from large files only what is drawn."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -11,7 +11,7 @@ from sharebench.core.files import read_json
 from sharebench.model.records.references import read_device
 from sharebench.model.records.types import NodeFacts
 from sharebench.model.strategies import all_strategies, is_control
-from sharebench.model.study_config import StudyConfig, from_json, is_stream
+from sharebench.model.study_config import StudyConfig, from_json, is_stream, sweeps_by_entry
 from sharebench.read.columns import read_table
 from sharebench.read.finished import NoResults
 
@@ -20,6 +20,8 @@ Row = dict[str, Any]
 
 POINT_COLUMNS = ("strategy", "workload", "replicas", "n", "status")
 """Columns with the point of a row of the summary and its status; drawing is faster without the many others."""
+MAX_LOADS = 8
+"""The most loads of a sweep with a panel each. A panel takes half a second in three kinds of file."""
 ABSENCE_REASONS = {
     "ok": "excluded by a gate",
     "mixed": "no valid cell",
@@ -87,6 +89,29 @@ class DrawnStudy:
     def by_workload(self, table: pd.DataFrame) -> dict[str, pd.DataFrame]:
         return {name: table[table["workload"] == name] for name in self.workloads(table)}
 
+    def drawn_by_workload(self, table: pd.DataFrame) -> dict[str, pd.DataFrame]:
+        """The rows for the panels of a figure, without the loads that `undrawn_note` names."""
+        drawn = [each for loads in self._loads.values() for each in _evenly_spaced(loads)]
+        undrawn = {each for loads in self._loads.values() for each in loads}.difference(drawn)
+        return {name: rows for name, rows in self.by_workload(table).items() if name not in undrawn}
+
+    @property
+    def undrawn_note(self) -> str:
+        """A remark on the loads of sweeps that have no panel; empty where all have one."""
+        return " ".join(
+            f"Of the {len(loads)} loads of {name}, {MAX_LOADS} are drawn, evenly spaced; the tables have all."
+            for name, loads in self._loads.items()
+            if len(loads) > MAX_LOADS
+        )
+
+    @property
+    def _loads(self) -> dict[str, list[str]]:
+        """The workloads of each sweep, in the order of their load."""
+        return {
+            name: sorted(set(sweep.values) & (self.only_workloads or set(sweep.values)), key=sweep.values.__getitem__)
+            for name, sweep in sweeps_by_entry(self.config).items()
+        }
+
     def is_mix(self, workload: str) -> bool:
         """Whether its tenants may run different workloads."""
         entry = self.config["workload_catalogue"].get(workload)
@@ -113,8 +138,20 @@ class DrawnStudy:
         mixes = "Mixes of workloads are not drawn here; tables and report have them." if has_mixes else ""
         return " ".join(filter(None, [self.not_shown, mixes]))
 
+    @property
+    def panel_omissions(self) -> str:
+        """The same of a figure with a panel for each workload."""
+        return f"{self.omissions} {self.undrawn_note}".strip()
+
     def cell_folder(self, strategy: str, workload: str, replicas: int, repeat: int) -> Path:
         return self.data / "cells" / strategy / workload / f"n{replicas}" / f"r{repeat}"
+
+
+def _evenly_spaced(loads: Sequence[str]) -> Sequence[str]:
+    """At most MAX_LOADS of these, with the first and the last."""
+    if len(loads) <= MAX_LOADS:
+        return loads
+    return [loads[round(k * (len(loads) - 1) / (MAX_LOADS - 1))] for k in range(MAX_LOADS)]
 
 
 def _ordered(order: Iterable[str], present: Iterable[str]) -> list[str]:

@@ -23,14 +23,14 @@ def devices(study: DrawnStudy) -> Sheet:
     """A panel per plain workload with a row for each strategy at its largest N, and a mark for each device's mean."""
     table = study.without_mixes(study.table("devices"))
     marks = {name: MARKERS[index % len(MARKERS)] for index, name in enumerate(sorted(set(table["device"])))}
-    panels = {workload: _rows_by_label(study, rows) for workload, rows in study.by_workload(table).items()}
+    panels = {workload: _rows_by_label(study, rows) for workload, rows in study.drawn_by_workload(table).items()}
     max_rows = max(map(len, panels.values()), default=1)
     page = sheet(
         TITLE,
         study.facts,
         len(panels),
         "Band: standard deviation between measurements on one device, where there are two of the same. Devices "
-        f"may have been measured at other hours, and in other hosts. {study.not_shown}".strip(),
+        f"may have been measured at other hours, and in other hosts. {study.not_shown} {study.undrawn_note}".strip(),
         x_label="Latency against all devices (%)",
         legend=[
             *(

@@ -1,6 +1,7 @@
 """Sweeps of the load: total rate across, times up, a panel for each number of tenants."""
 
 import math
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -70,6 +71,8 @@ def load_curve(study: DrawnStudy) -> Sheet:
         for part, title in parts.items()
         for panel in _panels(study, f"{name}\n{title}", part, table[table["workload"].isin(sweep.values)])
     ]
+    named = study.drawn_by_workload(table).keys()
+    points = "some points" if study.undrawn_note else "each point"
     names, slo = study.strategies(table), study.slo_ms
     style = strategy_looks(study.catalogue, names)
     page = study_sheet(
@@ -77,7 +80,7 @@ def load_curve(study: DrawnStudy) -> Sheet:
         "load-curve",
         len(panels),
         "the summary has no rows",
-        more=[f"at each point: {' or '.join(dict.fromkeys(load_label(sweep) for sweep in swept.values()))}"],
+        more=[f"at {points}: {' or '.join(dict.fromkeys(load_label(sweep) for sweep in swept.values()))}"],
         x_label="Output tokens/s of all tenants" if streams else "Requests/s of all tenants",
         y_label="Time (ms)",
         legend=[*strategy_keys(style, names), *percentile_keys(), *slo_keys(slo, parts)],
@@ -94,7 +97,7 @@ def load_curve(study: DrawnStudy) -> Sheet:
         ax.set_xlim(0, 1.12 * panel.of_sweep[total].max())
         if ax.get_xlim()[1] >= 1e4:
             ax.xaxis.set_major_formatter(EngFormatter())
-        _draw(ax, panel, total, style)
+        _draw(ax, panel, total, style, named)
     page.alt_text[:] = dict.fromkeys(page.alt_text)
     return page
 
@@ -107,7 +110,8 @@ def _panels(study: DrawnStudy, title: str, part: str, rows: pd.DataFrame) -> lis
     ]
 
 
-def _draw(ax: Axes, panel: LoadPanel, total: str, style: dict[str, StrategyLook]) -> None:
+def _draw(ax: Axes, panel: LoadPanel, total: str, style: dict[str, StrategyLook], named: Collection[str]) -> None:
+    """Draw a line for each strategy, and the load at the points of the workloads `named`."""
     p50, p99 = f"{panel.part}_p50_seconds", f"{panel.part}_p99_seconds"
     labels: set[tuple[float, int, int]] = set()
     for name, rows in panel.rows.groupby("strategy", sort=False):
@@ -117,8 +121,8 @@ def _draw(ax: Axes, panel: LoadPanel, total: str, style: dict[str, StrategyLook]
         bars: dict[str, Any] = {"capsize": 1.2, "capthick": 0.6, "elinewidth": 0.6}
         yerr = [1e3 * side for side in error_bars(rows, p50)]
         ax.errorbar(across, ms, xerr=error_bars(rows, total), yerr=yerr, **bars, **look.line)
-        for value, x, y in zip(rows["value"], across, ms, strict=True):
-            if math.isnan(x) or math.isnan(y):
+        for value, workload, x, y in zip(rows["value"], rows["workload"], across, ms, strict=True):
+            if workload not in named or math.isnan(x) or math.isnan(y):
                 continue
             # Points that lie close together share a label.
             place = (value, round(12 * x / ax.get_xlim()[1]), round(15 * math.log10(y)))

@@ -191,7 +191,7 @@ def _draw_panels(
     style = strategy_looks(study.catalogue, names)
     panels = {
         "\n".join(filter(None, [workload, each.title])): (rows, each, _missing_values(rows, each.metric, names))
-        for workload, rows in study.by_workload(table).items()
+        for workload, rows in study.drawn_by_workload(table).items()
         for each in shown
     }
 
@@ -202,7 +202,7 @@ def _draw_panels(
         len(panels),
         nothing,
         facts=facts,
-        note=note,
+        note=study.panel_omissions if note is None else note,
         x_label="Number of tenants",
         y_label=y_label,
         legend=[*strategy_keys(style, names), *legend],

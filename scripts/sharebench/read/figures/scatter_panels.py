@@ -53,7 +53,7 @@ def _draw_planes(
     table = table.reindex(
         columns=[*POINT_COLUMNS, *(column for metric in metrics for column in interval_columns(metric))]
     )
-    names, panels = study.strategies(table), study.by_workload(table)
+    names, panels = study.strategies(table), study.drawn_by_workload(table)
     style = strategy_looks(study.catalogue, names)
     page = study_sheet(
         study,
@@ -61,6 +61,7 @@ def _draw_planes(
         len(panels),
         "the summary has no rows",
         more=["at the end of each line: number of tenants"],
+        note=study.panel_omissions,
         x_label=labels[0],
         y_label=labels[1],
         legend=strategy_keys(style, names),

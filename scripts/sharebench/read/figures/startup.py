@@ -28,14 +28,14 @@ def startup(study: DrawnStudy) -> Sheet:
     """One panel per workload; each strategy at its smallest and its largest number of tenants."""
     table = _split_switch(study.table("startup"))
     parts = [part for part in BAR_PARTS if (table[part] > MIN_SECONDS).any()]
-    bars = {workload: _bars(study, rows, parts) for workload, rows in study.by_workload(table).items()}
+    bars = {workload: _bars(study, rows, parts) for workload, rows in study.drawn_by_workload(table).items()}
     max_bars = max(map(len, bars.values()), default=1)
     page = study_sheet(
         study,
         "startup",
         max(len(bars), 1),
         "",
-        note=study.not_shown,
+        note=f"{study.not_shown} {study.undrawn_note}".strip(),
         x_label="Seconds",
         legend=[
             Line2D([], [], marker="s", linestyle="", markersize=6, color=BAR_PARTS[part][1], label=BAR_PARTS[part][0])
