@@ -240,7 +240,7 @@ def main() -> None:
             }
         )
         decided = results / ".sharebench/decided/x"
-        answer = ["decide", *there, "--question", question, "--decided", decided]
+        answer = ["decide", *there, "--question", question, "--decided", decided, "--others"]
         done = run(folder, [sys.executable, SCRIPTS / "job.py", *answer])
         spent = f"{done.seconds:.1f} s, {done.peak_gib:.2f} GiB"
         report(f"advice from {DATA_CELLS} cells", spent, "≤ 60 s, 2 GiB, with aggregate")

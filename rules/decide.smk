@@ -1,7 +1,7 @@
 # Decisions: cost, capacity and advice, computed from the tables.
 #
-# Inputs:  tables/{cells.csv,summary.csv}, with faults tables/isolation.csv, manifest.json,
-#          nodes/device.json; with an SLO also the records
+# Inputs:  tables/{cells.csv,summary.csv}, with faults tables/isolation.csv, with jobs
+#          tables/jobs.csv, manifest.json, nodes/device.json; with an SLO also the records
 # Outputs: tables/{cost.csv,capacity.csv,advice.csv,advice.md,advice.json}
 # Steps:   decide answers the question of the config (slo, tenants, isolation, price_per_hour), on which no other job
 #          depends. `sharebench advise` answers others on the terminal.
@@ -11,6 +11,7 @@ DECISION_TABLES = [
     "<results>/tables/summary.csv",
     "<results>/manifest.json",
     *(["<results>/tables/isolation.csv"] if STUDY.config["faults"] else []),
+    *(["<results>/tables/jobs.csv"] if has_jobs(STUDY.config) else []),
 ]
 
 
@@ -35,9 +36,10 @@ rule decide:
         data=DATA,
         results=RESULTS,
         question=canonical_json(ADVICE_QUESTION),
+        others=OTHER_STUDIES,
         code=lambda _: code.stage_fingerprint("decisions"),
     message:
         "Deciding"
     shell:
         "{params.python:q} {params.script:q} decide --data {params.data:q} --results {params.results:q}"
-        " --question {params.question:q} --decided {output.decided:q} > {log:q} 2>&1"
+        " --question {params.question:q} --decided {output.decided:q} --others {params.others:q} > {log:q} 2>&1"

@@ -22,7 +22,8 @@ def ready_files(folder: Path, rebuilt: Path) -> dict[str, str]:
     if not checksums.is_file():
         return {}
     tables = {}
-    for name in publish.READY_TABLES:
+    made = [name for name in publish.READY_WHERE_MADE if (rebuilt / name).is_file()]
+    for name in (*publish.READY_TABLES, *made):
         present = (folder / name).read_text(encoding="utf-8") if (folder / name).is_file() else ""
         now = (rebuilt / name).read_text(encoding="utf-8")
         tables[name] = present if _is_same(present, now) else now

@@ -49,7 +49,8 @@ def rebuild(published: Path, out: Path) -> None:
     Raises dataset.DataSetError and checker.RecordsRefused when its records are incomplete.
     """
     study, data = write_tables(published, out)
-    decide.write_answer(decide.read_results(data, out), dataset.resolve_question(study.config, (), (), study))
+    results = decide.read_results(data, out, dataset.studies_next_to(published))
+    decide.write_answer(results, dataset.resolve_question(study.config, (), (), study))
     if (data / "tables" / "timeslice.csv").is_file():
         shutil.copy(data / "tables" / "timeslice.csv", out / "tables")
     names = names_for(study.config, study.node_kind, out / "tables" / "summary.csv")

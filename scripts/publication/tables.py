@@ -12,10 +12,13 @@ import pandas as pd
 from publication.findings import format_times
 from publication.numbers import DataSet, MissingNumber, Number, read_number
 from sharebench.core.files import read_json
+from sharebench.datasets import dataset
 from sharebench.datasets.dataset import short_windows
+from sharebench.model.config.load import load
 from sharebench.model.records.types import Provenance
 from sharebench.model.strategies import control_name
 from sharebench.model.study_config import from_json
+from sharebench.read.decide import decide
 from sharebench.read.report.words import format_number
 from sharebench.read.statistics.intervals import log_interval
 from sharebench.read.tables.devices import closed_loop_workloads, measure_spread
@@ -80,6 +83,15 @@ def _format_in_units(row: Mapping[Any, Any]) -> str:
         return missing
     latency = format_latency(read_number(row, "latency_mean_seconds").point)
     return f"{latency} · {format_rate(float(row['throughput_total_hz']))}"
+
+
+def take(data: DataSet, workload: str, tenants: int | None = None, **asked: object) -> str:
+    """The strategy that the advice takes first for a workload of a data set, as `sharebench advise` does."""
+    study = dataset.read_study(data.folder)
+    config = load(study.config | {"tenants": tenants} | asked)
+    question = dataset.resolve_question(config | {"workloads": [workload]}, ("tenants", *asked), ["workloads"], study)
+    results = decide.read_results(data.folder, data.rebuilt, dataset.studies_next_to(data.folder))
+    return decide.answer(results, question).answers[0].strategy
 
 
 def widest_percent(data: DataSet, replicas: int, strategies: Sequence[str], workloads: Sequence[str]) -> Number:

@@ -25,6 +25,7 @@ from sharebench.model.config.files import (
     problems,
     values_of,
 )
+from sharebench.read.decide.terms import DEPLOYMENTS, MARGIN_PERCENT, Deployment, Terms
 from sharebench.read.survey.limits import Limits
 
 if TYPE_CHECKING:
@@ -113,17 +114,30 @@ def plan(study: "Study", words: Sequence[str]) -> str:
 
 @commands.command()
 @click.argument("data", type=FOLDER, default=Path("results"))
+@click.option("--also", type=FOLDER, multiple=True, help="Further study, whose faults count.")
 @click.option("--workloads", multiple=True, metavar="NAME", help="Workload that it is about; all, if not given.")
 @click.option("--tenants", type=int, help="Number of tenants.")
 @click.option(
     "--slo", multiple=True, metavar="PART=MS", help="Limit of a request, such as latency_ms=50 or ttft_ms=500."
 )
 @click.option("--isolation", metavar="none|performance|fault", help="Isolation that tenants need.")
+@click.option("--deploy", type=click.Choice(DEPLOYMENTS), default="auto", help="What the tenants can have.")
+@click.option("--one-process", is_flag=True, help="Tenants can become threads of one process.")
+@click.option("--margin-percent", type=PERCENT, default=MARGIN_PERCENT, help="Gain that counts as one (5).")
 @click.option("--price-per-hour", type=float, help="Price of one device per hour, in dollars.")
-def advise(data: Path, workloads: Sequence[str], slo: Sequence[str], **asked: object) -> str:
+def advise(
+    data: Path,
+    also: Sequence[Path],
+    workloads: Sequence[str],
+    slo: Sequence[str],
+    deploy: Deployment,
+    one_process: bool,
+    margin_percent: float,
+    **asked: object,
+) -> str:
     """Which strategy serves your tenants within an SLO.
 
-    The answer comes from the data set DATA, a folder or an archive.
+    The answer comes from the data set DATA, a folder or an archive; of a publication the faults of all studies count.
     """
     from sharebench import rebuild
     from sharebench.datasets import dataset
@@ -138,9 +152,15 @@ def advise(data: Path, workloads: Sequence[str], slo: Sequence[str], **asked: ob
     config["workloads"] = list(workloads)
     question = dataset.resolve_question(config, given, ["workloads"] if workloads else (), study)
     folder = dataset.verified_folder(data, "DATA")
+    others = [*also, *dataset.studies_next_to(data)]
+    terms = Terms(deploy, one_process, margin_percent)
     with TemporaryDirectory() as made:
         rebuild.write_tables(data, Path(made), question)
-        return decide.answer(decide.read_results(folder, Path(made)), question).for_terminal()
+        answer = decide.answer(decide.read_results(folder, Path(made), others), question, terms)
+    if len(answer.answers) < 2:
+        return answer.for_terminal()
+    one = shlex.join(["sharebench", "advise", str(data), "--workloads", answer.answers[0].workload])
+    return f"{answer.for_terminal()}\n\nOne of them with all plans and reasons: {one}"
 
 
 def _pairs(key: str, texts: Sequence[str]) -> dict[str, str]:

@@ -85,4 +85,4 @@ def test_a_study_of_pods_on_a_real_gpu_becomes_tables_figures_report_and_advice(
     draw_figures(made, "latency", "progress", data=data)
     assert json.loads((made / "manifest.json").read_text())["device_units"] == 132, "as CUDA reported to the tenants"
 
-    assert "yolos-graph: take " in untouched.ask("advise", str(data), "--slo", "latency_ms=100")
+    assert "yolos-graph: " in untouched.ask("advise", str(data), "--slo", "latency_ms=100")

@@ -13,6 +13,7 @@ from snakemake.utils import update_config
 
 from sharebench.model import workload_modules
 from sharebench.model.config.load import ConfigError, load
+from sharebench.model.question import Question, Slo
 from sharebench.study.cells import WholePlot
 from sharebench.study.open_study import open_study
 from sharebench.study.study import Study
@@ -21,6 +22,14 @@ CONFIG = Path(__file__).parents[2] / "config"
 S = "strategy_catalogue"
 W = "workload_catalogue"
 SIMULATED = {"node": "simulated"}
+NO_SLO: Slo = {"latency_ms": None, "ttft_ms": None, "itl_ms": None, "tpot_ms": None}
+QUESTION: Question = {
+    "slo": NO_SLO,
+    "tenants": None,
+    "isolation": "none",
+    "price_per_hour": None,
+}
+"""A question with every default."""
 MIXED: dict[str, Any] = {
     f"{W}.both.tenants": ["matmul", "detector", "detector"],
     "strategies": ["mps", "mig"],

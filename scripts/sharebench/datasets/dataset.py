@@ -11,6 +11,7 @@ from sharebench.datasets import archive
 from sharebench.model import run_record
 from sharebench.model.config import load as configuration
 from sharebench.model.question import Question, QuestionKeys
+from sharebench.model.records.references import read_device
 from sharebench.model.spec import canonical_json
 from sharebench.model.study_config import StudyConfig
 from sharebench.study.study import Study
@@ -122,6 +123,20 @@ def list_published(folder: Path) -> list[str]:
     """The names of the data sets below the folder: `name`, or `publication/study` for one of several."""
     manifests = [*folder.glob("*/manifest.json"), *folder.glob("*/*/manifest.json")]
     return sorted(manifest.parent.relative_to(folder).as_posix() for manifest in manifests)
+
+
+def studies_next_to(path: Path) -> list[Path]:
+    """The other studies of the publication that has this one, on the same kind of GPU, if they measured faults."""
+    if not (path / archive.CHECKSUMS).is_file():
+        return []
+    folders = sorted(table.parent.parent for table in path.parent.glob("*/tables/isolation.csv"))
+    product = read_device(path / "nodes" / "device.json")["node"]["product"]
+    return [
+        folder
+        for folder in folders
+        if folder.resolve() != path.resolve()
+        and read_device(folder / "nodes" / "device.json")["node"]["product"] == product
+    ]
 
 
 def set_up_strategies(study: Study) -> list[str]:

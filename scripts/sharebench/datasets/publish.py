@@ -15,6 +15,8 @@ EXTRA_FILES = ("manifest.json", "tables/timeslice.csv")
 """Files besides the measured ones: the manifest, and histograms that would not fit into nodes/timeslice.json."""
 READY_TABLES = ("tables/cells.csv", "tables/summary.csv")
 """Tables for readers who do not rebuild them. They lie next to the archive, never in it."""
+READY_WHERE_MADE = ("tables/isolation.csv", "tables/jobs.csv")
+"""Likewise, of studies that have faults or jobs."""
 READABLE = ("manifest.json", "config.yaml", "nodes/device.json")
 """Files of the archive that also lie next to it, for reading."""
 TIMESTAMP = ".snakemake_timestamp"
@@ -50,7 +52,8 @@ def publish(data: Path, results: Path, target: Path) -> None:
     try:
         archive.write(building / archive.PACKED_NAME, files, manifest["created_epoch_seconds"])
         beside = {name: files[name] for name in READABLE}
-        beside |= {name: (results / name).read_bytes() for name in READY_TABLES}
+        ready = [*READY_TABLES, *(name for name in READY_WHERE_MADE if (results / name).is_file())]
+        beside |= {name: (results / name).read_bytes() for name in ready}
         for name, content in beside.items():
             (building / name).parent.mkdir(parents=True, exist_ok=True)
             (building / name).write_bytes(content)

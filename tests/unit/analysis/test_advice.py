@@ -101,9 +101,53 @@ def test_tied_plans_are_ordered_by_effort() -> None:
     easy = option("easy", level(5, 0.1, 20.0), effort=1)
     poor = option("poor", level(5, 0.1, 15.0), effort=0)
     assert strategies(advise([hard, poor, easy], Demand(5))) == ["easy", "hard", "poor"]
-    noisy = option("poor", level(5, 0.1, 15.0, spread=0.4), effort=0)
-    assert strategies(advise([hard, noisy, easy], Demand(5)))[0] == "poor"
     assert [each.is_tied for each in advise([hard, poor, easy], Demand(5))] == [True, True, False]
+
+
+def test_an_interval_excludes_but_never_promotes() -> None:
+    """Seven copies of YOLOS on an H200: the plan in the middle was measured with the most noise."""
+    mps = Level(7, "p95", Estimate(0.038), Estimate(191.6, 190.1, 193.2), NO)
+    noisy = replace(mps, throughput=Estimate(194.5, 186.7, 202.6))
+    streams = replace(mps, throughput=Estimate(198.0, 196.5, 199.5))
+    options = [
+        option("mps-limited-200", noisy, effort=3),
+        option("streams", streams, effort=5),
+        option("mps", mps, effort=2),
+    ]
+    assert strategies(advise(options, Demand(7))) == ["mps", "mps-limited-200", "streams"]
+    assert strategies(advise(options, Demand(7, margin_percent=2)))[0] == "mps-limited-200"
+    surely = replace(mps, throughput=Estimate(230.0, 210.0, 250.0))
+    assert strategies(advise([*options, option("surely", surely, effort=9)], Demand(7)))[0] == "surely"
+
+
+def test_widening_the_interval_of_one_plan_never_moves_it_to_first_place() -> None:
+    moved = 0
+    for draw, options, demand in cases(600):
+        first = first_choice(advise(options, demand))
+        for wider in options:
+            levels = {n: replace(each, throughput=widened(each.throughput, draw)) for n, each in wider.levels.items()}
+            changed = [replace(each, levels=levels) if each is wider else each for each in options]
+            now = first_choice(advise(changed, demand))
+            if now != first:
+                assert now and now[0] != wider.strategy
+                moved += 1
+    assert moved > 20, "a wider interval may let another plan go first"
+
+
+def widened(known: Estimate | None, draw: random.Random) -> Estimate | None:
+    if known is None or known.low is None or known.high is None:
+        return known
+    return replace(known, low=known.low / draw.uniform(1, 3), high=known.high * draw.uniform(1, 3))
+
+
+def test_sharing_that_brings_less_than_the_margin_goes_after_a_gpu_each() -> None:
+    alone = replace(EXCLUSIVE, levels={1: replace(EXCLUSIVE.levels[1], gain=1.0)})
+    vain, gaining = (option(f"× {gain}", replace(level(5, 0.1, 20), gain=gain)) for gain in (1.04, 1.06))
+    assert strategies(advise([vain, alone], Demand(5))) == ["exclusive", "× 1.04"]
+    assert strategies(advise([gaining, alone], Demand(5))) == ["× 1.06", "exclusive"]
+    assert strategies(advise([gaining, alone], Demand(5, margin_percent=10))) == ["exclusive", "× 1.06"]
+    both = option("both", *vain.levels.values(), replace(level(3, 0.1, 20), gain=1.4))
+    assert devices(advise([both, alone], Demand(5)))["both"] == 2, "with fewer tenants on each it brings something"
 
 
 def test_under_an_open_load_lower_latency_goes_first() -> None:

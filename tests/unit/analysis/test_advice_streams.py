@@ -6,7 +6,8 @@ import pytest
 
 from sharebench.model.strategy import Strategy
 from sharebench.read.decide.advice import Demand, Level, Option, advise, find_plan, first_choice, turning_points
-from sharebench.read.decide.advice_text import Answer, advice_rows, answer_question
+from sharebench.read.decide.advice_text import advice_rows
+from sharebench.read.decide.answers import Answer, answer_question
 from sharebench.read.decide.documented import DOCUMENTED, Isolation
 from sharebench.read.statistics.intervals import Estimate
 
@@ -82,10 +83,12 @@ def test_a_median_of_any_part_goes_after_a_tail() -> None:
 
 def test_the_answer_names_part_tokens_and_turning_points() -> None:
     found = answer_question("chat", [MPS, SLICING], asked(4, ttft=0.45, tpot=0.05))
-    assert found.sentence.startswith("chat: take mps on 1 device: TTFT p99 400 ms (396 to 404) with 4 tenants, ")
-    assert "10/s per device, 1,000 tokens/s, $" in found.sentence
-    changes = next(each for each in said(found) if each.startswith("What would change it"))
-    assert "with TTFT below 400 ms it is" in changes and "with TPOT below 40 ms it is" in changes
+    assert found.sentence.startswith("chat: take mps on 1 GPU instead of 4: a month $2,592 (instead of $10,368), ")
+    assert "TTFT p99 400 ms (396 to 404)" in found.sentence and "TPOT p99 40.0 ms (39.6 to 40.4)" in found.sentence
+    assert found.sentence.endswith("per GPU 10.0/s, tokens per GPU 1,000/s.") and "mean" not in found.sentence
+    changes = found.texts("change")
+    assert any(each.startswith("with TTFT below 400 ms it is") for each in changes)
+    assert any(each.startswith("with TPOT below 40.0 ms it is") for each in changes)
     assert said(found)[-1] == "How sure: within the SLO with the whole 95 % interval."
     close = answer_question("chat", [MPS, SLICING], asked(4, ttft=0.402, tpot=0.05))
     assert said(close)[-1] == "How sure: the 95 % interval of TTFT p99 reaches beyond the SLO."

@@ -12,12 +12,11 @@ import pandas as pd
 import pytest
 from unit.edited import edited_json, edited_table
 from unit.figures import fabricated
+from unit.studies import NO_SLO, QUESTION
 
 from sharebench.read.decide import decide, documented
 
 SCRIPTS = Path(__file__).parents[3] / "scripts"
-NO_SLO = dict.fromkeys(("latency_ms", "ttft_ms", "itl_ms", "tpot_ms"))
-QUESTION: dict[str, Any] = {"slo": NO_SLO, "tenants": None, "isolation": "none", "price_per_hour": None}
 
 
 @pytest.fixture(scope="module")
@@ -31,23 +30,30 @@ def asked(root: Path, tmp_path: Path, **question: Any) -> tuple[pd.DataFrame, st
     if not folder.exists():
         shutil.copytree(root / "tables", folder / "tables")
         shutil.copy(root / "manifest.json", folder)
-    text = decide.decide(root, folder, QUESTION | question, folder / ".sharebench/decided/question")  # type: ignore[arg-type]
+    text = decide.decide(root, folder, QUESTION | question, folder / ".sharebench/decided/question", [])  # type: ignore[arg-type]
     return pd.read_csv(folder / "tables" / "advice.csv"), text
 
 
-def workload_section(text: str, workload: str) -> str:
-    """The terminal's table and reasons of one workload."""
-    return text.split(f"\n\n{workload}\n\n")[1].split("\n\n\n")[0]
+def answer_about(tmp_path: Path, workload: str) -> dict[str, Any]:
+    """The answer in tables/advice.json of the copy."""
+    answers = json.loads((tmp_path / "copy/tables/advice.json").read_text())["answers"]
+    return next(each for each in answers if each["workload"] == workload)
+
+
+def reasons(tmp_path: Path, workload: str, kind: str) -> list[str]:
+    return [text for of, text in answer_about(tmp_path, workload)["reasons"] if of == kind]
 
 
 def test_the_answer_names_strategy_reason_change_and_confidence(root: Path, tmp_path: Path) -> None:
     """Two cores: an iteration of matmul takes 4.3 ms alone, twice that with four tenants on both."""
     table, text = asked(root, tmp_path, slo=NO_SLO | {"latency_ms": 12}, tenants=4, price_per_hour=2.0)
     flat = re.sub(r"\s+", " ", text)
-    assert "matmul: take mps on 1 device: p99 " in flat
-    assert re.search(r"with 4 tenants, [\d.]+/s per device, \$1,440.00 a month\.", flat)
-    assert re.search(r"What would change it: with an SLO below [\d.]+ ms it is", flat)
-    assert re.search(r"How sure: (within the SLO with|the 95 % interval of)", flat)
+    assert "matmul: no winner, since it was not a GPU; ahead: mps on 1 GPU instead of 4: a month $1,440 (inst" in flat
+    assert re.search(r"mean latency [\d.]+ ms \(× [\d.]+ of one alone\), p99 .* per GPU [\d.]+/s \(× [\d.]+ of", flat)
+    assert re.match(r"with an SLO below [\d.]+ ms it is", reasons(tmp_path, "matmul", "change")[0])
+    assert re.match(
+        r"How sure: (within the SLO with|the 95 % interval of)", reasons(tmp_path, "matmul", "certainty")[0]
+    )
     first = table[table["workload"] == "matmul"].iloc[0]
     assert (first["strategy"], first["devices"]) == ("mps", 1)
     summary = pd.read_csv(root / "tables/summary.csv").set_index(["strategy", "workload", "replicas"])
@@ -84,40 +90,46 @@ def test_the_answer_fits_into_a_terminal(root: Path, tmp_path: Path, question: d
     _, text = asked(root, tmp_path, **question)
     lines = text.splitlines()
     assert max(map(len, lines[:-1])) <= 100 and not re.search(r"\b(nan|None)\b", text)
-    rules = [line for line in lines if line.startswith("---")]
-    assert len(rules) == 2 and all(len(line.split()) == 5 for line in rules), "a table of five columns for each"
+    assert len(lines) <= 40 and not any(line.startswith("---") for line in lines), "sentences only"
+    _, text = asked(root, tmp_path, **question, workloads=["matmul"])
+    (rule,) = [line for line in text.splitlines() if line.startswith("---")]
+    assert len(rule.split()) == 5 and max(map(len, text.splitlines()[:-1])) <= 100
 
 
 def test_a_median_within_the_slo_is_named_as_a_median(root: Path, tmp_path: Path) -> None:
     asked(root, tmp_path)
     with edited_table(tmp_path / "copy/tables/summary.csv") as summary:
         summary[[name for name in summary if "_p95_" in name or "_p99_" in name]] = None
-    _, text = asked(root, tmp_path, slo=NO_SLO | {"latency_ms": 12}, tenants=4)
+    _, text = asked(root, tmp_path, slo=NO_SLO | {"latency_ms": 12}, tenants=4, workloads=["matmul"])
     assert "Of what meets the SLO, only the p50 is known: the sample has no tail." in text
-    assert re.search(r"^mps .* only its p50 meets 12 ms$", text, flags=re.MULTILINE)
+    assert re.search(r"^mps .* meets the SLO by its p50(, not surely)?$", text, flags=re.MULTILINE)
 
 
 def test_an_answer_from_cells_with_warnings_mentions_them(root: Path, tmp_path: Path) -> None:
-    _, text = asked(root, tmp_path)
-    assert "carry a warning" not in workload_section(text, "hashing")
+    asked(root, tmp_path)
+    assert not any("carry a warning" in text for text in reasons(tmp_path, "hashing", "certainty"))
     with edited_table(tmp_path / "copy/tables/summary.csv") as summary:
         own = summary["workload"] == "hashing"
         summary.loc[own & (summary["strategy"] == "mps"), "warnings"] = 1
     warned, cells = int(summary.loc[own, "warnings"].sum()), int(summary.loc[own, "n"].sum())
-    _, text = asked(root, tmp_path)
-    assert f"- Of the {cells} cells behind this, {warned} carry a warning: see tables/summary.md." in text
+    asked(root, tmp_path)
+    expected = f"Of the {cells} cells behind this, {warned} carry a warning."
+    assert reasons(tmp_path, "hashing", "certainty")[-1] == expected
 
 
 def test_more_devices_where_one_is_not_enough(root: Path, tmp_path: Path) -> None:
-    _, text = asked(root, tmp_path, slo=NO_SLO | {"latency_ms": 8}, tenants=4)
-    assert re.search(r"matmul: take \w+ on 2 devices, at most 2 tenants on each: p\d\d ", text)
-    assert "- Nothing that was measured serves 4 tenants on fewer devices (" in workload_section(text, "matmul")
+    asked(root, tmp_path, slo=NO_SLO | {"latency_ms": 8}, tenants=4)
+    found = answer_about(tmp_path, "matmul")
+    assert found["headline"].endswith(" on 2 GPUs instead of 4, at most 2 tenants on each")
+    (against,) = reasons(tmp_path, "matmul", "devices")
+    assert against.startswith("Nothing that was measured serves 4 tenants on fewer devices (")
 
 
 def test_no_strategy_may_be_the_answer(root: Path, tmp_path: Path) -> None:
     table, text = asked(root, tmp_path, slo=NO_SLO | {"latency_ms": 0.001})
     assert "matmul: no strategy that was measured serves 4 tenants within 0.001 ms.\n" in text
-    assert re.search(r"- No plan with exclusive: p95 of 1 tenant is [\d.]+ ms, more than 0.001 ms\.", text)
+    without = reasons(tmp_path, "matmul", "no plan")
+    assert re.search(r"No plan with exclusive: p\d\d of 1 tenant is [\d.]+ ms, more than 0.001 ms\.", " ".join(without))
     assert table["rank"].isna().all() and set(table["verdict"]) == {"no"}
 
 
@@ -150,7 +162,7 @@ def test_measured_faults_count(root: Path, tmp_path: Path) -> None:
     table, _ = asked(root, tmp_path, tenants=2, isolation="fault")
     assert {"mps", "time-slicing"} <= set(table.loc[table["rank"].notna(), "strategy"])
     of_mps = table[table["strategy"] == "mps"].iloc[0]
-    assert of_mps["fault_isolation_basis"] == "measured: no neighbour failed after assert"
+    assert of_mps["fault_isolation_basis"] == "measured: 0 of 3 neighbours died after assert"
 
 
 def test_mps_of_a_cluster_plugin_has_limits(root: Path, tmp_path: Path) -> None:
@@ -177,11 +189,11 @@ def test_a_device_of_unknown_size_is_advised(root: Path, tmp_path: Path) -> None
     manifest = json.loads((folder / "manifest.json").read_text())
     for units in (None, 2):
         (folder / "manifest.json").write_text(json.dumps(manifest | {"device_units": units}))
-        assert "matmul: take " in decide.write_answer(decide.read_results(data, folder), QUESTION)
+        assert "matmul: take mps on 1 GPU" in decide.write_answer(decide.read_results(data, folder), QUESTION)
 
 
 def test_without_results_there_is_one_line(tmp_path: Path) -> None:
-    where = ["--data", tmp_path, "--results", tmp_path, "--decided", tmp_path / "x/y"]
+    where = ["--data", tmp_path, "--results", tmp_path, "--decided", tmp_path / "x/y", "--others"]
     where += ["--question", json.dumps(QUESTION)]
     ended = subprocess.run([sys.executable, SCRIPTS / "job.py", "decide", *where], capture_output=True, text=True)
     line = f"no finished results in {tmp_path} ({tmp_path}/manifest.json is missing); measure first\n"
@@ -197,4 +209,4 @@ def test_a_workload_that_is_only_the_baseline_of_mixes_leaves_no_choice(root: Pa
     shutil.copy(root / "manifest.json", folder)
     table, text = asked(root, tmp_path)
     assert table.empty
-    assert "none: no workload by itself was run under a strategy that shares" in text
+    assert "none: nothing was run under a strategy that shares" in text

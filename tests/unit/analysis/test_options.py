@@ -97,7 +97,7 @@ def test_surviving_a_device_fault_proves_isolation() -> None:
             {"strategy": "mig", "fault": "oom", "n": 0, "failed": 0},
         ]
     )
-    faults = documented.measured_faults(isolation)
+    faults = documented.measured_faults({"": isolation})
     assert {name: each.holds for name, each in faults.items()} == {"mps": False, "time-slicing": True}
-    assert faults["mps"].text == "neighbours failed after illegal-address"
-    assert documented.measured_faults(None) == {}
+    assert faults["mps"].text == "2 of 3 neighbours died after illegal-address"
+    assert documented.measured_faults({}) == {}

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from unit import factories, measured
-from unit.studies import W, study_with
+from unit.studies import QUESTION, W, study_with
 
 from sharebench.core.files import read_json, write_json
 from sharebench.read import aggregate
@@ -54,7 +54,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     aggregate.write_tables(study, root, folder, dict(run))  # type: ignore[arg-type]
     write_json(root / "manifest.json", read_json(folder / "manifest.json"))
     found = decide.read_results(root, folder)
-    asked = {"slo": SLO, "tenants": 2, "isolation": "none", "price_per_hour": 3.6}
+    asked = QUESTION | {"slo": SLO, "tenants": 2, "price_per_hour": 3.6}
     decide.write_answer(found, asked)  # type: ignore[arg-type]
     page.write_report(root, folder)
     return folder
@@ -92,8 +92,9 @@ def test_cost_counts_requests_and_tokens(results: Path) -> None:
 
 def test_the_advice_names_the_slo_and_the_capacity(results: Path) -> None:
     said = (results / "tables/advice.md").read_text()
-    assert "Advice for 2 tenants, SLO TTFT 500 ms, TPOT 50 ms, $3.6 per device and hour" in said
-    assert "chat-concurrency-8: take mps on 1 device: TTFT p99 36" in said and "tokens/s" in said
+    assert "Advice for 2 tenants, SLO TTFT 500 ms, TPOT 50 ms, $3.6 per GPU and hour" in said
+    assert "chat-concurrency-8: no winner" in said and "ahead: mps on 1 GPU instead of 2: a month $2,592" in said
+    assert "TTFT p99 36" in said and "tokens per GPU " in said
     assert "Tenants of one device within the SLO: mps 2 (" in said
     assert "Of the sweep this level serves most within it under " in said
 

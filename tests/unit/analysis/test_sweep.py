@@ -13,11 +13,10 @@ import pandas as pd
 import pytest
 from unit import factories, measured
 from unit.nullable import NULLABLE_KEYS, Key, with_all_null, with_null
-from unit.studies import W, study_with
+from unit.studies import NO_SLO, QUESTION, W, study_with
 
 from sharebench.core.files import read_json, write_json
 from sharebench.model import capabilities, workload_modules
-from sharebench.model.question import Slo
 from sharebench.model.records.record import RecordError, read
 from sharebench.read import aggregate, compare
 from sharebench.read import text as publish
@@ -85,8 +84,8 @@ def make_everything(root: Path, of: Study, change: Callable[[Json], Json], drawn
     aggregate.write_tables(of, root, folder, dict(run))
     write_json(root / "manifest.json", read_json(folder / "manifest.json"))
     results = decide.read_results(root, folder)
-    slo: Slo = {"latency_ms": 8.0, "ttft_ms": None, "itl_ms": None, "tpot_ms": None}
-    decide.write_answer(results, {"slo": slo, "tenants": 3, "isolation": "fault", "price_per_hour": 2.0})
+    asked: dict[str, Any] = {"slo": NO_SLO | {"latency_ms": 8.0}, "tenants": 3, "isolation": "fault"}
+    decide.write_answer(results, QUESTION | asked | {"price_per_hour": 2.0})  # type: ignore[arg-type]
     for name in drawn:
         draw.draw_figure(name, root, folder, ("svg",))
     page.write_report(root, folder)

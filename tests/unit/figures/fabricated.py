@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from unit import factories, measured
-from unit.studies import base_config, study_with
+from unit.studies import NO_SLO, QUESTION, base_config, study_with
 
 from sharebench.core.files import read_json, write_json
 from sharebench.model.question import Question
@@ -124,10 +124,6 @@ def _made(label: str, strategies: tuple[str, ...]) -> TemporaryDirectory[str]:
 
 def decide_again(root: Path, data: Path | None = None, latency_ms: float = 20.0) -> None:
     """Write the tables of the decision from those of the cells, for five tenants."""
-    question: Question = {
-        "slo": {"latency_ms": latency_ms, "ttft_ms": None, "itl_ms": None, "tpot_ms": None},
-        "tenants": 5,
-        "isolation": "none",
-        "price_per_hour": 4.0,
-    }
-    decide.decide(data or root, root, question, root / ".sharebench" / "decided" / "question")
+    asked: dict[str, Any] = {"slo": NO_SLO | {"latency_ms": latency_ms}, "tenants": 5, "price_per_hour": 4.0}
+    question = cast(Question, QUESTION | asked)
+    decide.decide(data or root, root, question, root / ".sharebench" / "decided" / "question", [])

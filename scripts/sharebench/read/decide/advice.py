@@ -1,7 +1,8 @@
 """The rule of the advice, a pure function of the measurements; docs/advice.md has its decision table as text.
 
 A plan spreads N tenants evenly over as few devices as the strategy allows: the fullest of `d` devices has ceil(N / d).
-It is possible if a device can hold that number, with the isolation that was asked for, and within the SLO.
+It is possible if a device can hold that number, with the isolation that was asked for, and within the SLO. Documents,
+report, terminal and closing lines all show the first plan of `advise`.
 """
 
 from __future__ import annotations
@@ -14,11 +15,10 @@ from typing import NamedTuple
 from sharebench.model.question import ISOLATIONS
 from sharebench.read.cells.rows import group_by
 from sharebench.read.decide.documented import Isolation
+from sharebench.read.decide.terms import MARGIN_PERCENT
 from sharebench.read.slo import LATENCY, PART_LABELS, percentile_label
 from sharebench.read.statistics.intervals import Estimate
 
-EQUAL_RATIO = 0.02
-"""Plans whose merit differs by less are tied; so are those whose intervals overlap."""
 TAIL_PERCENTILES = ("p99", "p95")
 """Percentiles that hold for nearly all requests; half of the requests exceed a p50."""
 
@@ -31,6 +31,12 @@ class Demand:
     limits: Mapping[str, float] = field(default_factory=dict)
     isolation: str = "none"
     price_per_hour: float | None = None
+    margin_percent: float = MARGIN_PERCENT
+
+    @property
+    def least_gain(self) -> float:
+        """The throughput over that of one tenant alone from which on sharing brings something."""
+        return 1 + self.margin_percent / 100
 
     def with_limit(self, part: str, seconds: float) -> Demand:
         return replace(self, limits={**self.limits, part: seconds})
@@ -64,6 +70,11 @@ class Level:
     """Percentile and time of the other parts of an SLO, for servers that stream."""
     tokens: Estimate | None = None
     """Output tokens per second, for servers that stream."""
+    mean: Estimate | None = None
+    slowdown: float | None = None
+    """Mean latency over that of one exclusive tenant."""
+    gain: float | None = None
+    """Throughput of all tenants over that of one exclusive tenant; None where either is not known."""
 
     def slo_parts(self, demand: Demand) -> list[JudgedPart]:
         known = {LATENCY: (self.percentile, self.latency), **self.stream}
@@ -91,6 +102,10 @@ class Option:
     max_by_memory: int | None = None
     streams: bool = False
     """Whether the workload streams, so that the stream parts of an SLO apply."""
+    unavailable: str = ""
+    """Why the asker cannot have the strategy; empty if he can."""
+    hazards: Mapping[int, str] = field(default_factory=dict)
+    """What is known to go wrong with this many tenants, apart from faults."""
 
     def level(self, replicas: int) -> Level | None:
         """The level with this number of tenants, or else with the next larger one."""
@@ -110,13 +125,15 @@ class Plan:
     reason: str
     lacks_tail: bool = False
     """Whether there is an SLO that only the median or mean is known to meet."""
+    brings_nothing: bool = False
+    """Whether its tenants together do no more than one tenant alone."""
     is_tied: bool = False
-    """Whether its merit cannot be distinguished from that of the best plan of its rank."""
+    """Whether no plan of its rank is better by the margin."""
 
     @property
-    def rank(self) -> tuple[int, bool]:
-        """Fewer devices go first, then a tail within the SLO."""
-        return self.devices or 0, self.lacks_tail
+    def rank(self) -> tuple[bool, int, bool]:
+        """Sharing that brings nothing goes last; then fewer devices go first, then a tail within the SLO."""
+        return self.brings_nothing, self.devices or 0, self.lacks_tail
 
     @property
     def merit(self) -> Estimate:
@@ -134,12 +151,22 @@ class Plan:
 
 
 def find_plan(option: Option, demand: Demand) -> Plan:
-    """The strategy's plan with the fewest devices that meets the demand, or one without devices and the reason."""
+    """The strategy's plan with the fewest devices that meets the demand, or one without devices and the reason.
+
+    A plan that brings something goes before one that does not.
+    """
+    vain = None
     for devices, replicas in _splits(option, demand.tenants):
         level = option.level(replicas)
         if level is not None and _problem(option, replicas, level, demand) is None:
             is_typical = any(each.percentile not in TAIL_PERCENTILES for each in level.slo_parts(demand))
-            return Plan(option, devices, replicas, level, "", is_typical)
+            brings_nothing = replicas > 1 and level.gain is not None and level.gain < demand.least_gain
+            found = Plan(option, devices, replicas, level, "", is_typical, brings_nothing)
+            if not brings_nothing:
+                return found
+            vain = vain or found
+    if vain:
+        return vain
     replicas = demand.tenants if option.is_sharing else 1
     level = option.level(replicas)
     return Plan(option, None, replicas, level, _problem(option, replicas, level, demand) or "no data")
@@ -159,6 +186,8 @@ def _splits(option: Option, tenants: int) -> Iterable[tuple[int, int]]:
 
 def _problem(option: Option, replicas: int, level: Level | None, demand: Demand) -> str | None:
     """The reason why this number of tenants on one device does not meet the demand; None if it does."""
+    if option.unavailable:
+        return option.unavailable
     if replicas in option.infeasible:
         return f"{replicas} tenants: {option.infeasible[replicas]}"
     if option.max_by_memory is not None and replicas > option.max_by_memory:
@@ -187,17 +216,23 @@ def advise(options: Iterable[Option], demand: Demand) -> list[Plan]:
     """
     plans = [find_plan(option, demand) for option in options]
     possible = [each for each in plans if each.devices is not None]
-    best = {
-        rank: max(rivals, key=lambda each: each.merit.value)
+    least = {
+        rank: (1 - demand.margin_percent / 100) * _surely_reached([each.merit for each in rivals])
         for rank, rivals in group_by(possible, lambda each: each.rank).items()
     }
-    marked = [replace(each, is_tied=_is_tied(each.merit, best[each.rank].merit)) for each in possible]
+    marked = [replace(each, is_tied=each.merit.value >= least[each.rank]) for each in possible]
     marked.sort(key=lambda each: (*each.rank, not each.is_tied, each.option.effort * each.is_tied, -each.merit.value))
     return marked + [each for each in plans if each.devices is None]
 
 
-def _is_tied(own: Estimate, most: Estimate) -> bool:
-    return own.value >= (1 - EQUAL_RATIO) * most.value or (own.high or 0.0) >= (most.low or math.inf)
+def _surely_reached(merits: Sequence[Estimate]) -> float:
+    """The merit that the best plan reaches surely.
+
+    Only the lower ends of intervals count, so that a wider interval of a plan excludes no other one: a plan never wins
+    because it was measured with more noise. Without any interval it is the largest merit.
+    """
+    ends = [each.low for each in merits if each.low is not None]
+    return max(ends or [each.value for each in merits])
 
 
 Choice = tuple[str, int]

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,15 +18,17 @@ from sharebench.model.study_config import StudyConfig, from_json, sweeps_by_entr
 from sharebench.read.cells.metrics import study_kinds
 from sharebench.read.cells.rows import group_by
 from sharebench.read.columns import TableRow, csv_text, read_table, table_frame
-from sharebench.read.decide import advice_text
-from sharebench.read.decide.advice import Demand
-from sharebench.read.decide.advice_text import Answer, Reason
+from sharebench.read.decide import advice_text, documented
+from sharebench.read.decide.advice import Demand, Level, Option
+from sharebench.read.decide.answers import ON_A_STAND_IN, Answer, Reason, answer_question
 from sharebench.read.decide.capacity import capacity_table, describe_capacity
 from sharebench.read.decide.cost import CostKey, cost_table
 from sharebench.read.decide.device import DeviceLimits, device_limits
-from sharebench.read.decide.documented import measured_faults
-from sharebench.read.decide.options import strategy_options
+from sharebench.read.decide.documented import Isolation, measured_faults
+from sharebench.read.decide.options import strategy_options, unavailable_reason
+from sharebench.read.decide.relative import jobs_answer, mix_answer
 from sharebench.read.decide.rows import SummaryRow, summary_rows
+from sharebench.read.decide.terms import USUAL, Terms
 from sharebench.read.finished import NoResults
 from sharebench.read.slo import LATENCY, slo_limits
 from sharebench.study.cells import Cell
@@ -40,13 +42,22 @@ class Results:
     root: Path
     config: StudyConfig
     name: str
+    is_gpu: bool
     strategies: Mapping[str, Strategy]
     """The strategies that this kind of node supports."""
+    queue: str
+    """The strategy that runs jobs one after another."""
     device: DeviceLimits
     raw: Mapping[CostKey, Sequence[Path]]
     """The existing records of the valid cells; records of another config may lie next to them."""
+    most_tenants: int
+    """The largest number of tenants of a cell."""
     summary: Sequence[SummaryRow]
-    """The rows of plain workloads; mixes have unlike tenants, and jobs a table of their own."""
+    """The rows of plain workloads; jobs have a table of their own."""
+    mixes: Sequence[SummaryRow]
+    """The rows of mixes and pairs, one for each kind of tenant."""
+    tables: Mapping[str, Mapping[str, pd.DataFrame]]
+    """The tables `isolation` and `jobs` where there are any, by the study that has them; this one's name is empty."""
 
     @property
     def workloads(self) -> list[str]:
@@ -58,8 +69,11 @@ class Results:
         return any(name in self.strategies and self.strategies[name].mechanism != ("exclusive",) for name in own)
 
 
-def read_results(data: Path, root: Path) -> Results:
-    """Read the tables under `root` of the cells under `data`. Raises NoResults where there are none."""
+def read_results(data: Path, root: Path, others: Sequence[Path] = ()) -> Results:
+    """Read the tables under `root` of the cells under `data`. Raises NoResults where there are none.
+
+    The faults that `others`, further studies of the same GPU, have measured count too.
+    """
     try:
         manifest = read_json(root / "manifest.json", "config", "node_kind")
         node = read_device(data / "nodes" / "device.json")["node"]
@@ -71,44 +85,53 @@ def read_results(data: Path, root: Path) -> Results:
     kind = manifest["node_kind"]
     # Older manifests lack `device_units`.
     device = device_limits(node, config, node["units"] or manifest.get("device_units"))
+    on_node = node_strategies(config, kind)
     # Leave out the A/A control, and queues, which do not share.
-    own = {
-        name: each for name, each in node_strategies(config, kind).items() if not (is_control(name) or each.is_queue)
-    }
+    own = {name: each for name, each in on_node.items() if not (is_control(name) or each.is_queue)}
     entries = all_strategies(config)
     supported = {
         name: each for name, each in own.items() if unsupported_reason(kind, entries[name], each.access) is None
     }
     valid = sorted({Cell(*found) for found in cells[cells["valid"]][CELL_COLUMNS].itertuples(index=False)})
-    unmixed = summary[summary["workload"] == summary["tenant_workload"]]
-    plain = [row for row in summary_rows(unmixed) if _is_plain(row.workload, config) and not is_control(row.strategy)]
+    rows = [row for row in summary_rows(summary) if not is_control(row.strategy)]
+    entries_of_workloads = config["workload_catalogue"]
+    jobs = {name for name, entry in entries_of_workloads.items() if entry.is_job}
+    mixed = {name for name, entry in entries_of_workloads.items() if entry.tenants is not None}
+    mixes = [row for row in rows if "+" in row.workload or row.workload in mixed]
+    named = {f"{other.resolve().parent.name}/{other.name}": other for other in others}
     return Results(
         data=data,
         root=root,
         config=config,
         name=device_name(node),
+        is_gpu=not node["label"],
         strategies=supported,
+        queue=next((name for name, each in on_node.items() if each.is_queue), "sequential"),
         device=device,
         raw={
             group: [path for cell in own if (path := data / cell.raw).exists()]
             for group, own in group_by(valid, lambda cell: (cell.strategy, cell.workload, cell.replicas)).items()
         },
-        summary=plain,
+        most_tenants=max((row.replicas for row in rows), default=1),
+        summary=[row for row in rows if row not in mixes and row.workload not in jobs],
+        mixes=mixes,
+        tables={
+            name: {
+                study: read_table(path)
+                for study, folder in {"": root, **named}.items()
+                if (path := folder / "tables" / f"{name}.csv").is_file()
+            }
+            for name in ("isolation", "jobs")
+        },
     )
 
 
-def _is_plain(workload: str, config: StudyConfig) -> bool:
-    entry = config["workload_catalogue"].get(workload)
-    is_mix_or_job = entry is not None and (entry.tenants is not None or entry.is_job)
-    return "+" not in workload and not is_mix_or_job
-
-
-def decide(data: Path, results: Path, question: Question, decided: Path) -> str:
+def decide(data: Path, results: Path, question: Question, decided: Path, others: list[Path]) -> str:
     """Write the answer from the tables under `results`, then the marker `decided`, the only file in its folder.
 
     Returns the advice as text. Raises NoResults.
     """
-    text = write_answer(read_results(data, results), question)
+    text = write_answer(read_results(data, results, others), question)
     shutil.rmtree(decided.parent, ignore_errors=True)
     decided.parent.mkdir(parents=True)
     decided.touch()
@@ -123,7 +146,7 @@ class Answered(NamedTuple):
     caption: str
 
     def for_terminal(self) -> str:
-        return advice_text.advice_for_terminal(self.tables["advice"], self.answers, self.caption)
+        return advice_text.advice_for_terminal(self.answers, self.caption)
 
 
 def write_answer(results: Results, question: Question) -> str:
@@ -131,61 +154,102 @@ def write_answer(results: Results, question: Question) -> str:
     answered, folder = answer(results, question), results.root / "tables"
     for name, table in answered.tables.items():
         replace_atomically(folder / f"{name}.csv", csv_text(table))
-    markdown = advice_text.advice_markdown(answered.tables["advice"], answered.answers, answered.caption)
-    replace_atomically(folder / "advice.md", markdown)
-    answers = [each._asdict() for each in answered.answers]
+    replace_atomically(folder / "advice.md", advice_text.advice_markdown(answered.answers, answered.caption))
+    answers = [asdict(each) | {"sentence": each.sentence} for each in answered.answers]
     write_json(folder / "advice.json", {"caption": answered.caption, "answers": answers})
     return f"{answered.for_terminal()}\n\nMore columns: {folder / 'advice.csv'}"
 
 
-def answer(results: Results, question: Question) -> Answered:
+def answer(results: Results, question: Question, terms: Terms = USUAL) -> Answered:
     slo = slo_limits(question["slo"])
     studies = study_kinds({**results.config, "slo": question["slo"]})
     demand = Demand(
-        tenants=question["tenants"] or max((row.replicas for row in results.summary), default=1),
+        tenants=question["tenants"] or results.most_tenants,
         limits=slo,
         isolation=question["isolation"],
         price_per_hour=question["price_per_hour"],
+        margin_percent=terms.margin_percent,
     )
     cost = cost_table(results.summary, demand.price_per_hour, slo, results.raw, studies)
     levels = {workload: name for name, sweep in sweeps_by_entry(results.config).items() for workload in sweep.values}
     capacity = capacity_table(results.summary, slo, results.workloads, levels, studies)
-    table, answers, caption = advice(results, demand, capacity, question.get("workloads"), studies)
-    return Answered({"cost": cost, "capacity": capacity, "advice": table}, answers, caption)
-
-
-def advice(
-    results: Results,
-    demand: Demand,
-    capacity: pd.DataFrame,
-    workloads: Collection[str] | None = None,
-    studies: Collection[str] = (),
-) -> tuple[pd.DataFrame, list[Answer], str]:
-    """The table of the advice, the answer for each of these `workloads` (None: all), and the caption."""
-    isolation = results.root / "tables" / "isolation.csv"
-    faults = measured_faults(read_table(isolation) if isolation.exists() else None)
+    wanted = question.get("workloads")
+    workloads = [name for name in results.workloads if results.is_shared(name) and (wanted is None or name in wanted)]
+    faults = measured_faults(results.tables["isolation"])
+    options = {
+        name: strategy_options(
+            name,
+            results.summary,
+            results.strategies,
+            results.device,
+            faults,
+            results.config["workload_catalogue"][name].load.arrival != "closed",
+            terms,
+        )
+        for name in workloads
+    }
     rows: list[TableRow] = []
     answers = []
-    for workload in results.workloads:
-        if not results.is_shared(workload) or (workloads is not None and workload not in workloads):
-            continue
-        is_open = results.config["workload_catalogue"][workload].load.arrival != "closed"
-        available = strategy_options(workload, results.summary, results.strategies, results.device, faults, is_open)
-        streams = any(option.streams for option in available)
-        applying = {part: limit for part, limit in demand.limits.items() if streams or part == LATENCY}
-        own_demand = replace(demand, limits=applying)
-        rows += advice_text.advice_rows(workload, available, own_demand, results.strategies)
-        own = [row for row in results.summary if row.workload == workload]
-        cells, warnings = (sum(numbers) for numbers in zip(*((row.n, row.warnings) for row in own), strict=True))
-        found = advice_text.answer_question(workload, available, own_demand)
-        scope = describe_capacity(capacity, workload) if streams and demand.limits else []
-        if own_demand != demand:
-            what = "only the latency" if applying else "no part"
-            scope = [f"Of the SLO {what} applies to it: it does not stream."]
-        more = [Reason("scope", text) for text in scope]
-        if warnings:
-            disturbed = f"Of the {cells} cells behind this, {warnings} carry a warning: see tables/summary.md."
-            more.append(Reason("certainty", disturbed))
-        answers.append(found._replace(reasons=[*found.reasons, *more]))
+    undecided = "" if results.is_gpu else ON_A_STAND_IN
+    for name, available in options.items():
+        applying = [part for part in slo if part == LATENCY or any(option.streams for option in available)]
+        own_demand = replace(demand, limits={part: slo[part] for part in applying})
+        rows += advice_text.advice_rows(name, available, own_demand, results.strategies)
+        found = answer_question(name, available, own_demand, undecided)
+        answers.append(replace(found, reasons=[*found.reasons, *_more_reasons(results, name, slo, applying, capacity)]))
+    answers += _relative_answers(results, demand, question, terms, faults, undecided)
     caption = f"Advice for {advice_text.describe_question(demand)}, from {results.name}"
-    return table_frame("advice", rows, studies=studies), answers, caption
+    return Answered(
+        {"cost": cost, "capacity": capacity, "advice": table_frame("advice", rows, studies=studies)}, answers, caption
+    )
+
+
+def _more_reasons(
+    results: Results, workload: str, slo: Mapping[str, float], applying: Collection[str], capacity: pd.DataFrame
+) -> list[Reason]:
+    """What the tables say besides the plans: capacity, parts of the SLO without effect, warnings."""
+    reasons = []
+    if len(applying) < len(slo):
+        what = "only the latency" if applying else "no part"
+        reasons.append(Reason("scope", f"Of the SLO {what} applies to it: it does not stream."))
+    elif slo and applying != [LATENCY]:
+        reasons += [Reason("scope", text) for text in describe_capacity(capacity, workload)]
+    own = [row for row in results.summary if row.workload == workload]
+    cells, warnings = (sum(numbers) for numbers in zip(*((row.n, row.warnings) for row in own), strict=True))
+    if warnings:
+        reasons.append(Reason("certainty", f"Of the {cells} cells behind this, {warnings} carry a warning."))
+    return reasons
+
+
+def _relative_answers(
+    results: Results,
+    demand: Demand,
+    question: Question,
+    terms: Terms,
+    faults: Mapping[str, Isolation],
+    undecided: str,
+) -> list[Answer]:
+    """The answers for mixes and jobs, which have no SLO."""
+
+    def shared(strategy: Strategy, levels: Mapping[int, Level]) -> Option:
+        fault = faults.get(strategy.name, documented.fault_isolation(strategy))
+        unavailable = unavailable_reason(strategy, terms)
+        hazards = {n: text for n in levels if (text := documented.hazard(strategy, n))}
+        return Option(
+            strategy.name, levels, fault, documented.effort(strategy)[0], hazards=hazards, unavailable=unavailable
+        )
+
+    wanted = question.get("workloads")
+    sharing = {name: each for name, each in results.strategies.items() if each.mechanism != ("exclusive",)}
+    found = [
+        mix_answer(name, rows, sharing, shared, demand, undecided)
+        for name, rows in group_by(results.mixes, lambda row: row.workload).items()
+        if wanted is None or name in wanted
+    ]
+    for table in (table for study, table in results.tables["jobs"].items() if not study):
+        found += [
+            jobs_answer(str(name), rows, sharing, results.queue, shared, demand, undecided)
+            for name, rows in table.groupby("workload", sort=False)
+            if wanted is None or name in wanted
+        ]
+    return [each for each in found if each is not None]

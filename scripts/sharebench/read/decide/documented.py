@@ -62,23 +62,43 @@ def fault_isolation(strategy: Strategy) -> Isolation:
     return Isolation(None, UNKNOWN, "contexts of their own, but sources differ on a common fault domain; not measured")
 
 
-def measured_faults(isolation: pd.DataFrame | None) -> dict[str, Isolation]:
-    """Measured fault isolation by strategy, from tables/isolation.csv: whether neighbours survived every fault.
+def measured_faults(tables: Mapping[str, pd.DataFrame]) -> dict[str, Isolation]:
+    """Measured fault isolation by strategy, from tables/isolation.csv of studies by name: whether neighbours survived.
 
     Survival proves isolation only if one of DEVICE_FAULTS was tried: a process that runs out of memory or is killed
-    harms no other context. Without one there is no entry, unless a neighbour failed.
+    harms no other context. Without one there is no entry, unless a neighbour failed. The study itself has no name.
     """
+    if not tables:
+        return {}
+    all_rows = pd.concat([table.assign(study=name) for name, table in tables.items()], ignore_index=True)
     claims: dict[str, Isolation] = {}
-    if isolation is None:
-        return claims
-    for strategy, rows in isolation[isolation["n"] > 0].groupby("strategy", sort=False):
-        fatal = list(dict.fromkeys(rows.loc[rows["failed"] > 0, "fault"]))
-        if not fatal and DEVICE_FAULTS.isdisjoint(rows["fault"]):
+    for strategy, rows in all_rows[all_rows["n"] > 0].groupby("strategy", sort=False):
+        fatal = rows["failed"] > 0
+        if not fatal.any() and DEVICE_FAULTS.isdisjoint(rows["fault"]):
             continue
-        tried = ", ".join(dict.fromkeys(rows["fault"]))
-        text = f"neighbours failed after {', '.join(fatal)}" if fatal else f"no neighbour failed after {tried}"
-        claims[str(strategy)] = Isolation(not fatal, MEASURED, text)
+        telling = rows[fatal] if fatal.any() else rows
+        tried = ", ".join(dict.fromkeys(telling["fault"]))
+        counted = f"{telling['failed'].sum():.0f} of {telling['n'].sum():.0f} neighbours died after {tried}"
+        studies = ", ".join(filter(None, dict.fromkeys(telling["study"])))
+        claims[str(strategy)] = Isolation(not fatal.any(), f"{MEASURED}{' in ' * bool(studies)}{studies}", counted)
     return claims
+
+
+WRONG_SHARES = (3, 5, 6, 7)
+"""Numbers of MPS tenants with an even share of the SMs each under which some products in half precision were wrong."""
+
+
+def hazard(strategy: Strategy, replicas: int) -> str:
+    """What is known to go wrong with this many tenants, apart from faults (docs/strategies/mps-limited.md)."""
+    limits = strategy.for_tenants(replicas).thread_percent
+    shares = limits if isinstance(limits, tuple) else (limits,)
+    is_wrong = any(share is not None and int(100 / n) == int(float(share)) for share in shares for n in WRONG_SHARES)
+    if strategy.mechanism[-1] != "mps" or not is_wrong:
+        return ""
+    return (
+        "with a third, a fifth, a sixth or a seventh of the SMs some matmuls in half precision were wrong on an H100 "
+        "and an H200; compare your outputs first"
+    )
 
 
 EFFORTS: Mapping[tuple[str, ...], str] = {

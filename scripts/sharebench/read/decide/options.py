@@ -1,15 +1,19 @@
 """The input of advice.py from the tables: each strategy's levels, isolation and effort."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
-from sharebench.model.strategy import Strategy
+from sharebench.model.capabilities import unsupported_reason
+from sharebench.model.strategy import Access, Strategy
 from sharebench.read.decide import documented
 from sharebench.read.decide.advice import Level, Option
 from sharebench.read.decide.device import DeviceLimits
 from sharebench.read.decide.documented import MEASURED, Isolation
 from sharebench.read.decide.rows import (
     MEAN,
+    SLOWDOWN,
+    STP,
     TOKENS,
     TOTAL,
     SummaryRow,
@@ -18,7 +22,9 @@ from sharebench.read.decide.rows import (
     percentile_column,
     tenants_in_memory,
 )
+from sharebench.read.decide.terms import USUAL, Deployment, Terms
 from sharebench.read.slo import LATENCY, PART_LABELS
+from sharebench.read.statistics.intervals import Estimate
 
 # Statuses of cells for which no tenant was started.
 NEVER_STARTED = ("infeasible", "not-measured")
@@ -33,16 +39,22 @@ def strategy_options(
     device: DeviceLimits,
     faults: Mapping[str, Isolation],
     is_open_load: bool = False,
+    terms: Terms = USUAL,
 ) -> list[Option]:
     """One option per strategy of the workload, in the catalogue's order; `faults` is measured fault isolation."""
     options = []
+    alone = next((row.metrics.get(TOTAL) for row in summary if row.workload == workload and _is_alone(row)), None)
     for name, strategy in strategies.items():
         if strategy.mechanism == ("exclusive",) and name != "exclusive":
             # Leave out other ways to get a whole device, such as a claim.
             continue
         measured = [row for row in summary if (row.strategy, row.workload) == (name, workload)]
         streams = any(part != LATENCY for part in known_parts([row for row in summary if row.workload == workload]))
-        levels = {row.replicas: level for row in measured if (level := _level(row, measured, strategy, is_open_load))}
+        levels = {
+            row.replicas: replace(level, gain=_gain(row, alone, is_open_load))
+            for row in measured
+            if (level := _level(row, measured, strategy, is_open_load))
+        }
         if measured:
             sizes = range(1, max(row.replicas for row in measured) + 1)
             infeasible = {n: reason for n in sizes if (reason := device.infeasible(strategy, n))}
@@ -56,9 +68,38 @@ def strategy_options(
                     infeasible=infeasible | _infeasible_reasons(measured),
                     max_by_memory=tenants_in_memory(measured),
                     streams=streams,
+                    unavailable=unavailable_reason(strategy, terms),
+                    hazards={n: text for n in levels if (text := documented.hazard(strategy, n))},
                 )
             )
     return options
+
+
+def _is_alone(row: SummaryRow) -> bool:
+    return row.strategy == "exclusive" and row.replicas == 1
+
+
+def _gain(row: SummaryRow, alone: Estimate | None, is_open_load: bool) -> float | None:
+    """Throughput over one tenant alone; of a closed loop over that in the same run, of an open load in requests."""
+    if not is_open_load and STP in row.metrics:
+        return row.metrics[STP].value
+    return row.metrics[TOTAL].value / alone.value if alone and TOTAL in row.metrics else None
+
+
+def unavailable_reason(strategy: Strategy, terms: Terms) -> str:
+    """Why the asker cannot have a strategy of a study; empty if he can."""
+    if strategy.is_one_process and not terms.one_process:
+        return "all tenants would be one process (--one-process)"
+    accesses: dict[Deployment, Access] = {"device-plugin": "device-plugin", "claims": "dra"}
+    access = accesses.get(terms.deploy)
+    if access is None or strategy.mechanism == ("exclusive",):
+        return ""
+    if strategy.access is not None:
+        return "" if strategy.access == access else f"it was measured with access {strategy.access} (--deploy)"
+    if access == "device-plugin" and strategy.mechanism == ("mps",) and not documented.has_limits(strategy):
+        return "the device plugin caps every MPS tenant at 100/N, which is mps-limited (--deploy)"
+    why = unsupported_reason("kubernetes", strategy, access)
+    return f"{why} (--deploy)" if why else ""
 
 
 def _infeasible_reasons(measured: Sequence[SummaryRow]) -> dict[int, str]:
@@ -93,4 +134,6 @@ def _level(row: SummaryRow, rows: Sequence[SummaryRow], strategy: Strategy, is_o
         inverse_latency=mean and mean.inverse_times(1),
         stream={part: (name, row.metrics[percentile_column(name, part)]) for part, name in names.items()},
         tokens=row.metrics.get(TOKENS),
+        mean=row.metrics.get(MEAN),
+        slowdown=row.metrics[SLOWDOWN].value if SLOWDOWN in row.metrics else None,
     )

@@ -11,11 +11,12 @@ from sharebench.read.slo import LATENCY, PART_LABELS
 from sharebench.read.statistics.intervals import Estimate
 
 MEAN, TOTAL, TOKENS = "latency_mean_seconds", "throughput_total_hz", "output_tokens_total_hz"
+SLOWDOWN, STP = "slowdown", "stp"
 PERCENTILES = ("p99", "p95", "p50", "mean")
 """An SLO is compared with the first of these that is known."""
 METRICS = (
     *(f"{part}_{name}_seconds" for part in PART_LABELS for name in PERCENTILES),
-    *(TOTAL, TOKENS),
+    *(TOTAL, TOKENS, SLOWDOWN, STP),
 )
 """Columns of the summary that a decision reads."""
 
@@ -24,6 +25,7 @@ METRICS = (
 class SummaryRow:
     strategy: str
     workload: str
+    tenant_workload: str
     replicas: int
     status: str
     reason: str
@@ -49,13 +51,14 @@ def summary_rows(table: pd.DataFrame) -> list[SummaryRow]:
         SummaryRow(
             strategy=row["strategy"],
             workload=row["workload"],
+            tenant_workload=row.get("tenant_workload", row["workload"]),
             replicas=int(row["replicas"]),
             status=row["status"],
             reason=row["reason"] or "",
             n=int(row["n"]),
             warnings=int(row.get("warnings", 0)),
             tenants_that_fit=None if (fitting := _number(row, "tenants_that_fit")) is None else int(fitting),
-            metrics={metric: estimate for metric in METRICS if (estimate := _estimate(row, metric)) is not None},
+            metrics={metric: found for metric in METRICS if (found := estimate(row, metric)) is not None},
         )
         for row in table.to_dict("records")
     ]
@@ -66,7 +69,8 @@ def _number(row: Mapping[Hashable, Any], name: str) -> float | None:
     return None if value is None or pd.isna(value) else float(value)
 
 
-def _estimate(row: Mapping[Hashable, Any], name: str) -> Estimate | None:
+def estimate(row: Mapping[Hashable, Any], name: str) -> Estimate | None:
+    """A value of a row with its interval; None for a blank."""
     value, low, high = (_number(row, f"{name}{end}") for end in ("", *INTERVAL_SUFFIXES))
     return None if value is None else Estimate(value, low, high, int(row.get(f"{name}_n", row.get("n", 0))))
 

@@ -1,4 +1,4 @@
-"""The answer for each workload as a card, from tables/advice.csv, advice.json and the summary."""
+"""The answer for each workload as a card, from tables/advice.json and the summary."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,15 +7,11 @@ from typing import Any, NamedTuple
 
 from sharebench.model.strategies import is_control
 from sharebench.model.study_config import Sweep
+from sharebench.read.decide.answers import PlanLine
 from sharebench.read.figures.data import Row, absence_reason
 from sharebench.read.figures.load_curve import load_label
 from sharebench.read.report.sections.advice import Advice
-from sharebench.read.report.words import format_interval, format_number
-
-BASELINE = ("exclusive", 1, True)
-"""Strategy, tenants and validity of the row with which a card compares."""
-SHOWN_KINDS = ("scope", "tie", "devices")
-"""Kinds of the reasons that a card gives for its answer; the table of advice covers the others."""
+from sharebench.read.report.words import format_number
 
 
 class SweepMetric(NamedTuple):
@@ -41,24 +37,35 @@ SERVING_METRICS = tuple(each for each in SWEEP_METRICS if not each.name.startswi
 
 
 class SweepLoad(NamedTuple):
-    """One load of a sweep: its value, the best row of tables/advice.csv and the summary's behind it, or why none."""
+    """One load of a sweep: its value, the strategy to take, its row of the summary, or why there is none."""
 
     value: float
-    best: Row | None
+    strategy: str
+    tenants: int
     judged: Row | None
     why: str
 
 
+class Bar(NamedTuple):
+    """What a GPU does under a plan, as text and in percent of the largest."""
+
+    strategy: str
+    text: str
+    percent: float
+
+
 class Card(NamedTuple):
-    """The answer for one workload: the best row of tables/advice.csv, or why there is none. A sweep has `loads`."""
+    """The answer for one workload, from tables/advice.json, or why there is none. A sweep has `loads`."""
 
     workload: str
-    best: Row | None
-    why: list[str]
-    changes: list[str]
-    certainty: list[str]
-    rivals: list[tuple[str, int, float, float]]
-    """Strategies with a measured plan, the best first: devices, and throughput of one in 1/s and % of the largest."""
+    headline: str
+    strategy: str = ""
+    """The strategy to take; empty without a winner."""
+    facts: Sequence[Sequence[str]] = ()
+    reasons: Mapping[str, Sequence[str]] = {}
+    """The sentences of each kind of reason."""
+    serving: str = ""
+    bars: Sequence[Bar] = ()
     by: str = ""
     """The label of the key that a sweep varies."""
     loads: Sequence[SweepLoad] = ()
@@ -69,51 +76,49 @@ def cards(
     advised: Advice, summary: Mapping[str, list[Row]], plain: Iterable[str], sweeps: Mapping[str, Sweep]
 ) -> list[Card]:
     """A card for each sweep, each workload of the advice, and each other workload of `plain` that leaves no choice."""
-    answered = [
-        _answer_card(answer, advised.rows.get(name, []), summary.get(name, []))
-        for name, answer in advised.answers.items()
-    ]
+    answered = [_answer_card(answer, summary.get(name, [])) for name, answer in advised.answers.items()]
     unanswered = (name for name in plain if name not in advised.answers)
-    answered += [Card(name, None, [why], [], [], []) for name in unanswered if (why := _no_choice(summary[name]))]
+    answered += [Card(name, why) for name in unanswered if (why := _no_choice(summary[name]))]
     in_sweeps = {workload for sweep in sweeps.values() for workload in sweep.values}
-    by_workload = {card.workload: card for card in answered}
-    swept = [_sweep_card(name, sweep, by_workload, summary) for name, sweep in sweeps.items()]
+    swept = [_sweep_card(name, sweep, advised, summary) for name, sweep in sweeps.items()]
     return [*swept, *(card for card in answered if card.workload not in in_sweeps)]
 
 
-def _sweep_card(name: str, sweep: Sweep, found: Mapping[str, Card], summary: Mapping[str, list[Row]]) -> Card:
+def _sweep_card(name: str, sweep: Sweep, advised: Advice, summary: Mapping[str, list[Row]]) -> Card:
     loads = []
     for workload, value in sorted(sweep.values.items(), key=itemgetter(1)):
-        card = found.get(workload, Card(workload, None, ["not measured"], [], [], []))
-        judged = None if card.best is None else _judged_row(card.best, summary.get(workload, []))
-        loads.append(SweepLoad(value, card.best, judged, "" if card.best else card.why[0]))
+        answer, rows = advised.answers.get(workload), summary.get(workload, [])
+        if answer and answer["strategy"]:
+            judged = _judged_row(answer, rows)
+            loads.append(SweepLoad(value, answer["strategy"], answer["per_device"], judged, ""))
+        else:
+            why = _no_choice(rows) or (answer["headline"] if answer else "not measured")
+            loads.append(SweepLoad(value, "", 0, None, why))
     metrics = known_metrics(load.judged for load in loads if load.judged)
-    return Card(name, None, [], [], [], [], load_label(sweep), loads, metrics)
+    return Card(name, "", by=load_label(sweep), loads=loads, metrics=metrics)
 
 
-def _answer_card(answer: Mapping[str, Any], plans: list[Row], summary: list[Row]) -> Card:
-    name, reasons = answer["workload"], answer["reasons"]
-    if not plans or math.isnan(plans[0]["rank"]):
-        sentence = _no_choice(summary) or answer["sentence"].removeprefix(f"{name}: ")
-        return Card(name, None, [sentence, *(text for _, text in reasons)], [], [], [])
-    certainty = [text.partition(": see ")[0].rstrip(".") + "." for kind, text in reasons if kind == "certainty"]
-    best = plans[0]
-    measured = [row for row in plans if row["rank"] > 0]
-    judged = _judged_row(best, summary)
-    why = [
-        "" if judged is None else serving_text(judged),
-        _against_one_alone(judged, best, summary),
-        *(text for kind, text in reasons if kind in SHOWN_KINDS),
+def _answer_card(answer: Mapping[str, Any], summary: list[Row]) -> Card:
+    reasons: dict[str, list[str]] = {}
+    for kind, text in answer["reasons"]:
+        reasons.setdefault(kind, []).append(text)
+    planned = [each for each in map(lambda each: PlanLine(*each), answer["plans"]) if each.per_gpu]
+    most = max((each.per_gpu or 0.0 for each in planned), default=0.0)
+    bars = [
+        Bar(each.strategy, f"{each.work} on each of {each.devices}" if (each.devices or 0) > 1 else each.work, percent)
+        for each in planned
+        if (percent := round(100 * (each.per_gpu or 0.0) / most, 1))
     ]
-    if [row["strategy"] for row in measured] == [best["strategy"]]:
-        why.append(f"Only {best['strategy']} was measured: there is nothing to compare it with.")
-    changes = [each.replace(" it is ", ": ", 1).removesuffix(" on 1 device") for each in answer["changes"]]
-    rates = [
-        (row["strategy"], int(row["devices"]), hz) for row in measured if (hz := row["throughput_per_device_hz"]) > 0
-    ]
-    most = max((hz for *_, hz in rates), default=0.0)
-    rivals = [(strategy, devices, hz, round(100 * hz / most, 1)) for strategy, devices, hz in rates]
-    return Card(name, best, [each for each in why if each], changes, certainty, rivals if len(rivals) > 1 else [])
+    judged = _judged_row(answer, summary)
+    return Card(
+        answer["workload"],
+        answer["headline"] if answer["strategy"] else _no_choice(summary) or answer["headline"],
+        "" if answer["undecided"] else answer["strategy"],
+        answer["facts"],
+        reasons,
+        serving_text(judged) if judged else "",
+        bars if len(bars) > 1 else [],
+    )
 
 
 def known_metrics(rows: Iterable[Row], metrics: Iterable[SweepMetric] = SWEEP_METRICS) -> list[SweepMetric]:
@@ -121,9 +126,9 @@ def known_metrics(rows: Iterable[Row], metrics: Iterable[SweepMetric] = SWEEP_ME
     return [each for each in metrics if any(not math.isnan(row.get(each.name, math.nan)) for row in rows)]
 
 
-def _judged_row(best: Row, summary: list[Row]) -> Row | None:
-    """The row of the summary behind a row of the advice; None without one."""
-    key = (best["strategy"], best["judged_with_tenants"])
+def _judged_row(answer: Mapping[str, Any], summary: list[Row]) -> Row | None:
+    """The row of the summary behind an answer; None without one."""
+    key = (answer["strategy"], answer["judged_with"])
     return next((row for row in summary if (row["strategy"], row["replicas"]) == key and row["n"] > 0), None)
 
 
@@ -140,17 +145,6 @@ def serving_text(row: Row) -> str:
     good = phrase("goodput_total_hz", "{} requests/s within the SLO")
     sentences = (", ".join(filter(None, (first, then))), "; ".join(filter(None, (rate, good))))
     return " ".join(f"{each}." for each in sentences if each)
-
-
-def _against_one_alone(own: Row | None, best: Row, summary: list[Row]) -> str:
-    """A sentence on throughput and mean latency of the best strategy over those of one exclusive tenant."""
-    alone = next((row for row in summary if (row["strategy"], row["replicas"], row["n"] > 0) == BASELINE), None)
-    if best["tenants_per_device"] == 1 or own is None:
-        return ""
-    if alone is None or math.isnan(own["slowdown"]):
-        return "No valid baseline: what sharing costs, against one tenant alone, is not known."
-    times = own["throughput_total_hz"] / alone["throughput_total_hz"]
-    return f"Throughput × {times:.2f}, mean latency × {format_interval(own, 'slowdown').value} of one tenant alone."
 
 
 def _no_choice(summary: list[Row]) -> str:

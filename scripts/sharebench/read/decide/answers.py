@@ -1,0 +1,309 @@
+"""The advice as data: for each workload what to take, its facts, the reasons, and all plans.
+
+tables/advice.json has the answers; documents, report, terminal and closing lines only show them.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+from sharebench.read.cells.rows import group_by
+from sharebench.read.decide.advice import (
+    TAIL_PERCENTILES,
+    Demand,
+    JudgedPart,
+    Level,
+    Option,
+    Plan,
+    TurningPoint,
+    advise,
+    turning_points,
+)
+from sharebench.read.decide.cost import HOURS_PER_MONTH
+from sharebench.read.decide.rows import PERCENTILES
+from sharebench.read.slo import LATENCY, PART_LABELS, format_limits, percentile_label
+
+MAX_NAMED = 4
+"""The largest number of strategies that a sentence names."""
+MEASURED_ONCE = "no winner, since each cell was measured once; repeats=3 gives an answer"
+ON_A_STAND_IN = "no winner, since it was not a GPU"
+Kind = Literal["hazard", "gain", "scope", "tie", "devices", "no plan", "change", "certainty"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+"""A `hazard` of what is advised; what sharing gains, where it is nothing; a caveat of the `scope`; strategies as good
+(`tie`); why not fewer `devices`; strategies with `no plan`; what would `change` the answer; and how sure it is."""
+
+
+class Reason(NamedTuple):
+    kind: Kind
+    text: str
+
+
+class Fact(NamedTuple):
+    """A number of the plan, such as `p95`, `38 ms`, `37.5 to 38.6`."""
+
+    name: str
+    value: str
+    note: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.value}{f' ({self.note})' if self.note else ''}"
+
+
+class PlanLine(NamedTuple):
+    """A plan in a few words; `devices` is None where there is none, and `per_gpu` where it is not known.
+
+    `work` is what a GPU does, as text and, for bars, as a number.
+    """
+
+    strategy: str
+    devices: int | None
+    per_device: int
+    latency: str
+    work: str
+    per_gpu: float | None
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The advice for one workload; `strategy` is empty where no plan serves the demand."""
+
+    workload: str
+    headline: str
+    reasons: Sequence[Reason]
+    strategy: str = ""
+    devices: int = 0
+    per_device: int = 0
+    judged_with: int = 0
+    """The measured number of tenants on one device that the facts are of."""
+    undecided: str = ""
+    """Why the first plan does not win; empty if it does."""
+    facts: Sequence[Fact] = ()
+    plans: Sequence[PlanLine] = ()
+    """All plans, the best first."""
+
+    def texts(self, *kinds: Kind) -> list[str]:
+        """The reasons of these kinds, in the order of the kinds."""
+        return [reason.text for kind in kinds for reason in self.reasons if reason.kind == kind]
+
+    @property
+    def sentence(self) -> str:
+        facts = f": {', '.join(map(str, self.facts[1:]))}" if self.facts else ""
+        return f"{self.workload}: {self.headline}{facts}."
+
+
+def verdict_text(plan: Plan, demand: Demand) -> str:
+    """Whether a plan meets the SLO, by which percentiles if not by all p99, and whether surely."""
+    if plan.brings_nothing:
+        return "brings nothing"
+    parts = plan.level.slo_parts(demand) if plan.level else []
+    if not parts:
+        return "possible"
+    coarse = [each.name for each in parts if each.percentile != PERCENTILES[0]]
+    by_what = f" by its {' and '.join(coarse)}" if coarse else ""
+    return f"meets the SLO{by_what}{', not surely' if _beyond(parts) else ''}"
+
+
+def _beyond(parts: Sequence[JudgedPart]) -> list[str]:
+    """The parts of an SLO that the upper ends of their intervals exceed."""
+    return [each.name for each in parts if each.limit_seconds and (each.time.high or math.inf) > each.limit_seconds]
+
+
+def answer_question(workload: str, options: Sequence[Option], demand: Demand, undecided: str = "") -> Answer:
+    """The strategy to take, its facts, why it and no other, what would change the answer, and how sure it is."""
+    plans = advise(options, demand)
+    best = plans[0] if plans and plans[0].devices is not None else None
+    if best is None:
+        within = f" within {format_limits(demand.limits)}" if demand.limits else ""
+        isolation = "" if demand.isolation == "none" else f" with {demand.isolation} isolation"
+        none = f"no strategy that was measured serves {count(demand.tenants, 'tenant')}{within}{isolation}"
+        reasons = no_plan_reasons(plans) or [Reason("scope", "There is no data.")]
+        return Answer(workload, none, reasons, plans=[_line(each, demand) for each in plans])
+    assert best.level is not None
+    reasons = [*hazard_reasons(best), *gain_reasons(plans)]
+    if best.per_device > 1 and best.level.gain is None:
+        reasons.append(
+            Reason("scope", "No valid baseline: what sharing costs, against one tenant alone, is not known.")
+        )
+    if best.lacks_tail:
+        coarse = [each.name for each in best.level.slo_parts(demand) if each.percentile not in TAIL_PERCENTILES]
+        known = f"the {' and the '.join(coarse)} {'is' if len(coarse) == 1 else 'are'}"
+        reasons.append(Reason("scope", f"Of what meets the SLO, only {known} known: the sample has no tail."))
+    reasons += tie_reasons(plans, demand) + _reasons_against_fewer(best, demand) + no_plan_reasons(plans)
+    changes = [_describe_change(point, best.option.strategy) for point in turning_points(options, demand)]
+    reasons += [Reason("change", each) for each in changes]
+    reasons += [Reason("certainty", text) for text in _certainty(best, demand)]
+    merit = best.level.merit
+    if not undecided and merit is not None and merit.low is None:
+        undecided = MEASURED_ONCE
+    return decided(workload, plans, demand, reasons, undecided, _facts(best, best.level, demand))
+
+
+def decided(
+    workload: str,
+    plans: Sequence[Plan],
+    demand: Demand,
+    reasons: Sequence[Reason],
+    undecided: str,
+    facts: Sequence[Fact],
+) -> Answer:
+    """The answer whose first plan is the one to take, if there is a winner."""
+    best = plans[0]
+    assert best.devices is not None and best.level is not None
+    plan = f"{best.option.strategy} on {count(best.devices, 'GPU')}"
+    if best.devices < demand.tenants:
+        plan += f" instead of {demand.tenants}"
+    if best.devices > 1:
+        plan += f", {f'at most {best.per_device} tenants' if best.per_device > 1 else 'one tenant'} on each"
+    headline = f"take {plan}"
+    if any(each.brings_nothing for each in plans) and not best.option.is_sharing:
+        each_or_queue = "a GPU each, or a queue" if best.per_device == 1 else "a queue"
+        headline = f"sharing brings nothing; take {each_or_queue}: {plan}"
+    return Answer(
+        workload,
+        f"{undecided}; ahead: {plan}" if undecided else headline,
+        reasons,
+        best.option.strategy,
+        best.devices,
+        best.per_device,
+        best.level.replicas,
+        undecided,
+        [Fact(f"GPUs for {count(demand.tenants, 'tenant')}", str(best.devices)), *facts],
+        [_line(each, demand) for each in plans],
+    )
+
+
+def hazard_reasons(best: Plan) -> list[Reason]:
+    """What is known to go wrong under the plan: wrong answers, and neighbours that die of a fault."""
+    if best.per_device == 1 or best.level is None:
+        return []
+    found = [text] if (text := best.option.hazards.get(best.level.replicas)) else []
+    fault = best.option.fault
+    if fault.holds is False:
+        found.append(f"a tenant that faults may end the others; {fault.basis}: {fault.text}")
+    return [Reason("hazard", f"Caution: {text}.") for text in found]
+
+
+def gain_reasons(plans: Sequence[Plan]) -> list[Reason]:
+    """What sharing gains, for the plans that bring nothing."""
+    vain = [
+        f"{each.option.strategy} × {format_quantity(each.level.gain)} with {count(each.level.replicas, 'tenant')}"
+        for each in plans
+        if each.brings_nothing and each.level and each.level.gain is not None
+    ]
+    return [Reason("gain", f"Throughput over one tenant alone: {', '.join(vain)}.")] if vain else []
+
+
+def tie_reasons(plans: Sequence[Plan], demand: Demand) -> list[Reason]:
+    best, *others = plans
+    tied = [each.option.strategy for each in others if each.is_tied and each.rank == best.rank]
+    if not tied:
+        return []
+    more = f" and {len(tied) - MAX_NAMED} more" if len(tied) > MAX_NAMED else ""
+    what = "mean latency" if best.level and best.level.inverse_latency else "throughput"
+    none = f"In {what} none of {', '.join(tied[:MAX_NAMED])}{more} is surely better by {demand.margin_percent:g} %"
+    return [Reason("tie", f"{none}; {best.option.strategy} is the least effort.")]
+
+
+def no_plan_reasons(plans: Sequence[Plan]) -> list[Reason]:
+    unplanned = group_by((each for each in plans if each.devices is None), lambda each: each.reason)
+    return [
+        Reason("no plan", f"No plan with {', '.join(each.option.strategy for each in those)}: {reason}.")
+        for reason, those in unplanned.items()
+    ]
+
+
+def _facts(best: Plan, level: Level, demand: Demand) -> list[Fact]:
+    """Price, latency and throughput of a plan, with what one tenant alone has."""
+    assert best.devices is not None
+    facts = []
+    if (price := demand.price_per_hour) is not None:
+        month = price * HOURS_PER_MONTH
+        instead = f"instead of ${demand.tenants * month:,.0f}" if best.devices < demand.tenants else ""
+        facts.append(Fact("a month", f"${best.devices * month:,.0f}", instead))
+    if level.mean is not None and not level.stream:
+        facts.append(
+            Fact("mean latency", f"{format_quantity(1e3 * level.mean.value)} ms", _over_one(best, level.slowdown))
+        )
+    judged = level.tightest_part(demand)
+    times = {percentile_label(part, name): time for part, (name, time) in level.stream.items()} | {
+        judged.name: judged.time
+    }
+    for name, time in times.items():
+        ms = time.times(1e3)
+        ends = "" if ms.low is None or ms.high is None else f"{format_quantity(ms.low)} to {format_quantity(ms.high)}"
+        if name != "mean":
+            facts.append(Fact(name, f"{format_quantity(ms.value)} ms", ends))
+    if level.throughput:
+        facts.append(Fact("per GPU", f"{format_quantity(level.throughput.value)}/s", _over_one(best, level.gain)))
+    if level.tokens:
+        facts.append(Fact("tokens per GPU", f"{format_quantity(level.tokens.value)}/s"))
+    return facts
+
+
+def _over_one(best: Plan, ratio: float | None) -> str:
+    return f"× {format_quantity(ratio)} of one alone" if best.per_device > 1 and ratio is not None else ""
+
+
+def _line(plan: Plan, demand: Demand) -> PlanLine:
+    level = plan.level
+    verdict = "no" if plan.devices is None else verdict_text(plan, demand)
+    if plan.devices is None or level is None:
+        return PlanLine(plan.option.strategy, None, plan.per_device, "", "", None, verdict)
+    judged, hz = level.tightest_part(demand), level.throughput.value if level.throughput else None
+    latency = f"{judged.name} {format_quantity(1e3 * judged.time.value)}" if judged.name else ""
+    work = "" if hz is None else f"{format_quantity(hz)}/s" if judged.name else f"× {format_quantity(hz)}"
+    return PlanLine(plan.option.strategy, plan.devices, plan.per_device, latency, work, hz, verdict)
+
+
+def _reasons_against_fewer(best: Plan, demand: Demand) -> list[Reason]:
+    """Why the best plan takes more than one device; empty if it takes one."""
+    assert best.devices is not None
+    if best.devices == 1 or best.per_device == 1:
+        return []
+    what = f"Nothing that was measured serves {count(demand.tenants, 'tenant')} on fewer devices"
+    all_on_one = best.option.level(demand.tenants)
+    if all_on_one is not None and demand.limits:
+        judged = all_on_one.tightest_part(demand)
+        latency = f"{judged.name} {format_quantity(1e3 * judged.time.value)} ms"
+        what += f" ({best.option.strategy} with {all_on_one.replicas} on one GPU: {latency})"
+    return [Reason("devices", f"{what}.")]
+
+
+def count(number: int | None, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def format_quantity(value: float) -> str:
+    """A number with three or four significant digits and without exponent: `0.0253`, `38.0`, `485,700`."""
+    return f"{float(f'{value:.4g}'):,.0f}" if value >= 100 else f"{value:#.3g}"
+
+
+def _describe_change(point: TurningPoint, strategy: str) -> str:
+    other, what = point.demand, "there is no answer"
+    if point.answer is not None:
+        name, number = point.answer
+        what = f"it is {'still ' if name == strategy else ''}{name} on {count(number, 'GPU')}"
+    limit = format_quantity(1e3 * other.limits.get(point.part, 0.0))
+    below, above = ("an SLO", "one") if point.part == LATENCY else (PART_LABELS[point.part], PART_LABELS[point.part])
+    match point.what:
+        case "slo below":
+            return f"with {below} below {limit} ms {what}"
+        case "slo above":
+            return f"with {above} of {limit} ms {what}"
+        case "tenants":
+            return f"with {count(other.tenants, 'tenant')} {what}"
+        case _:
+            return f"{'without' if other.isolation == 'none' else f'with {other.isolation}'} isolation {what}"
+
+
+def _certainty(best: Plan, demand: Demand) -> list[str]:
+    """Whether the plan meets the SLO with its whole interval; tied plans are named elsewhere."""
+    assert best.level is not None
+    parts = best.level.slo_parts(demand)
+    if any(each.time.high is None for each in parts or [best.level.tightest_part(demand)]):
+        return ["How sure this is cannot be said: without repeats there are no intervals."]
+    if beyond := _beyond(parts):
+        return [f"How sure: the 95 % interval of {' and '.join(beyond)} reaches beyond the SLO."]
+    return ["How sure: within the SLO with the whole 95 % interval."] if parts else []

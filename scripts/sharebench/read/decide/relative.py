@@ -1,0 +1,128 @@
+"""Answers about mixes and jobs, by the same rule: what tenants do together, over one GPU each or a queue."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import pandas as pd
+
+from sharebench.model.strategy import Strategy
+from sharebench.read.cells.rows import group_by
+from sharebench.read.decide import documented
+from sharebench.read.decide.advice import Demand, Level, Option, Plan, advise
+from sharebench.read.decide.answers import (
+    MEASURED_ONCE,
+    Answer,
+    Fact,
+    Reason,
+    decided,
+    format_quantity,
+    gain_reasons,
+    hazard_reasons,
+    no_plan_reasons,
+    tie_reasons,
+)
+from sharebench.read.decide.documented import MEASURED, Isolation
+from sharebench.read.decide.options import MAX_ISOLATED_GROWTH
+from sharebench.read.decide.rows import SLOWDOWN, STP, SummaryRow, estimate
+from sharebench.read.statistics.intervals import Estimate
+
+ONE = Estimate(1.0, 1.0, 1.0)
+Shared = Callable[[Strategy, Mapping[int, Level]], Option]
+"""Makes the option of a strategy from its levels."""
+
+
+def mix_answer(
+    workload: str,
+    rows: Sequence[SummaryRow],
+    strategies: Mapping[str, Strategy],
+    shared: Shared,
+    demand: Demand,
+    undecided: str,
+) -> Answer | None:
+    """The answer for a mix from its rows of the summary, one for each strategy and kind of tenant.
+
+    Plans are ordered by `stp`: the sum of what each tenant does, over what it does alone.
+    """
+    by_strategy = group_by((row for row in rows if STP in row.metrics), lambda row: row.strategy)
+    own = {name: found for name, found in by_strategy.items() if name in strategies}
+    if not own:
+        return None
+    options = [_alone("exclusive", 1)]
+    for name, found in own.items():
+        slowest = max(row.metrics[SLOWDOWN].value for row in found if SLOWDOWN in row.metrics)
+        isolation = Isolation(slowest <= MAX_ISOLATED_GROWTH, MEASURED, f"the slowest has {slowest:.3g} × its latency")
+        options.append(shared(strategies[name], _level(found[0].replicas, found[0].metrics[STP], isolation)))
+
+    def facts(best: Plan) -> list[Fact]:
+        found = own.get(best.option.strategy, [])
+        return [
+            Fact(
+                f"latency of {row.tenant_workload}", f"× {format_quantity(row.metrics[SLOWDOWN].value)}", "of one alone"
+            )
+            for row in found
+            if SLOWDOWN in row.metrics
+        ]
+
+    return _answer(workload, options, demand, rows[0].replicas, "work per GPU", facts, undecided)
+
+
+def jobs_answer(
+    workload: str,
+    rows: pd.DataFrame,
+    strategies: Mapping[str, Strategy],
+    queue: str,
+    shared: Shared,
+    demand: Demand,
+    undecided: str,
+) -> Answer | None:
+    """The answer for jobs from their rows of tables/jobs.csv. Plans are ordered by their speed over the queue's."""
+    is_known = rows["speedup"].notna() & (rows["replicas"] > 1) & (rows["replicas"] <= demand.tenants)
+    known = rows[is_known & rows["strategy"].isin(strategies.keys())]
+    if known.empty:
+        return None
+    jobs = int(known["replicas"].max())
+    options = [_alone(queue, jobs)]
+    for row in known[known["replicas"] == jobs].to_dict("records"):
+        speedup = estimate(row, "speedup")
+        assert speedup is not None
+        strategy = strategies[row["strategy"]]
+        options.append(shared(strategy, _level(jobs, speedup, documented.performance_isolation(strategy))))
+    return _answer(workload, options, demand, jobs, "speed of a queue", lambda _: [], undecided)
+
+
+def _level(replicas: int, work: Estimate, isolation: Isolation) -> dict[int, Level]:
+    return {replicas: Level(replicas, "", ONE, work, isolation, gain=work.value)}
+
+
+def _alone(strategy: str, tenants: int) -> Option:
+    """Tenants that share nothing: each has a GPU, or they queue for one."""
+    levels = {tenants: Level(tenants, "", ONE, ONE, documented.ALONE)}
+    return Option(strategy, levels, documented.ALONE, 0, is_sharing=False)
+
+
+def _answer(
+    workload: str,
+    options: Sequence[Option],
+    demand: Demand,
+    tenants: int,
+    work: str,
+    facts: Callable[[Plan], list[Fact]],
+    undecided: str,
+) -> Answer:
+    demand = Demand(tenants, isolation=demand.isolation, margin_percent=demand.margin_percent)
+    plans = advise(options, demand)
+    best = plans[0]
+    assert best.level is not None and best.level.throughput is not None
+    together = best.level.throughput
+    ends = (
+        f"{format_quantity(together.low)} to {format_quantity(together.high)}" if together.low and together.high else ""
+    )
+    reasons: list[Reason] = [
+        *hazard_reasons(best),
+        *gain_reasons(plans),
+        *tie_reasons(plans, demand),
+        *no_plan_reasons(plans),
+    ]
+    if any(each.level and each.merit.low is None for each in plans):
+        undecided = undecided or MEASURED_ONCE
+    found = [] if together == ONE else [Fact(work, f"× {format_quantity(together.value)}", ends), *facts(best)]
+    return decided(workload, plans, demand, reasons, undecided, found)

@@ -1,0 +1,127 @@
+"""One answer: README, which-strategy, `sharebench advise` and the report's cards take the same strategy first."""
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sharebench.core.files import REPOSITORY, read_json
+from sharebench.datasets import dataset
+from sharebench.model.config.load import load
+from sharebench.read.decide import decide
+from sharebench.read.decide.answers import Answer
+from sharebench.read.decide.terms import USUAL, Terms
+from sharebench.read.report.sections.advice import Advice
+from sharebench.read.report.sections.cards import cards
+
+H200 = REPOSITORY / "published/h200"
+TAKES = {
+    "mps": "MPS",
+    "mps-limited": "MPS with limits",
+    "time-slicing": "time-slicing",
+    "exclusive": "a GPU each",
+}
+"""The words of documents for the strategy that the advice takes first."""
+Question = tuple[str, str, dict[str, Any]]
+"""Study, workload, and what is asked."""
+COPIES: list[Question] = [("inference", name, {"tenants": 7}) for name in ("yolos-graph", "resnet50-graph")]
+ROWS: dict[str, list[Question]] = {
+    "small models, copies of each other": COPIES,
+    "each fills the GPU": [("inference", "matmul-16384", {"tenants": 7})],
+    "a small model next to one that fills the GPU": [("interference", "matmul-16384+yolos", {})],
+    "LLM servers": [("llm", f"vllm-concurrency-{n}", {"tenants": 4}) for n in (4, 16)],
+    "batch jobs of short kernels": [("jobs", "batch-matmul-100000", {"tenants": 4})],
+    "tenants that may crash": [("load", "yolos-light", {"tenants": 3, "isolation": "fault"})],
+    "untrusted tenants": [("inference", "yolos-graph", {"isolation": "performance"})],
+    "light services with a latency SLO": [("load", "yolos-light", {"tenants": 7, "slo": {"latency_ms": 50}})],
+}
+BULLETS: dict[str, list[Question]] = {
+    "Small models next to copies of themselves: MPS.": COPIES,
+    "A workload that fills the GPU: nothing helps.": ROWS["each fills the GPU"],
+    "One big neighbour reverses it.": ROWS["a small model next to one that fills the GPU"],
+    "MPS does not contain faults.": ROWS["tenants that may crash"],
+}
+NOT_A_CHOICE = {
+    "A share of the SMs can make answers wrong.",
+    "Kubernetes costs start-up, not latency.",
+    "Not measured yet:",
+}
+
+
+def answers(study: str, terms: Terms = USUAL, **asked: Any) -> list[Answer]:
+    """What `sharebench advise` answers."""
+    folder = H200 / study
+    made_by = dataset.read_study(folder)
+    config = load(made_by.config | asked)
+    question = dataset.resolve_question(config, [*asked], [], made_by)
+    results = decide.read_results(folder, folder, dataset.studies_next_to(folder))
+    return list(decide.answer(results, question, terms).answers)
+
+
+def answer_to(study: str, workload: str, asked: dict[str, Any]) -> Answer:
+    (found,) = [each for each in answers(study, **asked) if each.workload == workload]
+    return found
+
+
+def block(document: str, name: str) -> str:
+    text = (REPOSITORY / document).read_text(encoding="utf-8")
+    return text.split(f"<!-- by rule: {name} -->")[1].split("<!-- end of rule -->")[0]
+
+
+def test_every_row_of_which_strategy_takes_what_the_advice_takes() -> None:
+    rows = [
+        line.strip("| ").split(" | ") for line in block("docs/which-strategy.md", "which").splitlines() if "**" in line
+    ]
+    assert [row[0] for row in rows] == [*ROWS]
+    for first, *_, take in rows:
+        # MIG was not measured there.
+        measured = take.replace("**MIG, or ", "**")
+        for question in ROWS[first]:
+            assert measured.startswith((f"**{(found := TAKES[answer_to(*question).strategy])}", f"**{found}")), question
+
+
+def test_every_bullet_of_readme_says_what_the_advice_takes() -> None:
+    bullets = re.findall(r"^- \*\*(.+?)\*\*(.*)$", block("README.md", "measured"), flags=re.MULTILINE)
+    assert {title for title, _ in bullets} == {*BULLETS, *NOT_A_CHOICE}
+    said = {"A workload that fills the GPU: nothing helps.": "only divides it"}
+    for title, text in bullets:
+        for question in BULLETS.get(title, []):
+            word = TAKES[answer_to(*question).strategy]
+            assert said.get(title, word) in f"{title}{text}", question
+
+
+@pytest.mark.parametrize("study", [path.parent.name for path in sorted(H200.glob("*/manifest.json"))])
+def test_the_cards_of_every_report_take_what_the_advice_takes(study: str, tmp_path: Path) -> None:
+    folder = H200 / study
+    shutil.copytree(folder / "tables", tmp_path / "tables")
+    shutil.copy(folder / "manifest.json", tmp_path)
+    made_by = dataset.read_study(folder)
+    question = dataset.resolve_question(made_by.config, [], [], made_by)
+    decide.write_answer(decide.read_results(folder, tmp_path, dataset.studies_next_to(folder)), question)
+    told = {each["workload"]: each for each in read_json(tmp_path / "tables/advice.json")["answers"]}
+    shown = {card.workload: card for card in cards(Advice("", told, {}, has_price=False), {}, [], {})}
+    asked = {each.workload: each for each in answers(study)}
+    assert shown.keys() == asked.keys()
+    for name, answer in asked.items():
+        assert shown[name].strategy == ("" if answer.undecided else answer.strategy)
+        assert [*map(tuple, shown[name].facts)] == [*answer.facts]
+        assert not answer.undecided or made_by.config["repeats"] == 1
+
+
+def test_the_gpus_that_a_device_plugin_cannot_share_so_are_not_advised() -> None:
+    for answer in answers("inference", Terms("device-plugin"), tenants=7):
+        assert answer.strategy in ("mps-limited", "exclusive"), answer.workload
+        assert not {"mps", "mps-limited-200", "streams"} & {each.strategy for each in answer.plans if each.devices}
+    with_threads = answers("inference", Terms(one_process=True), tenants=7)
+    assert any(each.devices for answer in with_threads for each in answer.plans if each.strategy == "streams")
+
+
+def test_faults_of_the_same_publication_count_with_their_source() -> None:
+    found = answer_to("load", "yolos-light", {"tenants": 3})
+    assert found.strategy == "mps"
+    (caution,) = found.texts("hazard")
+    assert "measured in h200/faults, h200/faults-again, h200/faults-mps: 11 of 11 neighbours died" in caution
+    limited = answers("inference", Terms("device-plugin"), tenants=7)[0]
+    assert "a seventh of the SMs some matmuls in half precision were wrong" in limited.texts("hazard")[0]
