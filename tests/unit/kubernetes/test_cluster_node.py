@@ -20,6 +20,8 @@ from sharebench.measure.nodes.kubernetes.cluster import pod_monitor, saved_state
 from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused
 from sharebench.measure.nodes.kubernetes.cluster.saved_state import AccessState
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
+from sharebench.measure.run import interrupts
+from sharebench.measure.run.restore import restore_node
 from sharebench.model.config.load import load
 from sharebench.model.pod_template import PodTemplate
 from sharebench.model.records.record import SCHEMA_PATH
@@ -246,3 +248,24 @@ def test_a_foreign_gpu_pod_in_a_cell_is_evidence_against_it(
     cluster.foreign = [pod("training")]
     with pytest.raises(NodeError, match="foreign GPU pods run on the node: team/training"):
         node.ensure(State(strategy, 1, 0))
+
+
+def test_a_foreign_pod_that_follows_the_restore_is_no_failure_of_it(
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A pending one lands as soon as our taint is gone."""
+    study = study_with({"node": "kubernetes", "strategies": ["time-slicing"], "replicas": [3]})
+    before = copy.deepcopy(cluster.store[NODE]["metadata"]["labels"])
+    dead = leased(cluster, study.node_options(), tmp_path / "dead")
+    dead.ensure(by_plugin())
+    dead.release()
+    cluster.meanwhile = lambda: cluster.foreign.append(pod("training")) if not cluster.foreign else None
+    monkeypatch.setattr("sharebench.measure.nodes.kubernetes.cluster.cluster.Api", lambda _: cluster)
+    # It would handle the signals of all tests after this one.
+    monkeypatch.setattr(interrupts, "end_run_at_first", lambda _: None)
+    assert restore_node(study, tmp_path / "results", [], "") == 0
+    assert cluster.foreign
+    assert cluster.store[NODE]["metadata"]["labels"] == before
+    printed = capfd.readouterr()
+    assert printed.out == "the node is back in its original state\n"
+    assert printed.err == "restoring what a run has left changed\n"

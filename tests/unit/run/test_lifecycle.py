@@ -107,8 +107,10 @@ def test_an_interrupted_start_is_reported_and_releases_the_claim(
     monkeypatch.setattr(
         "sharebench.measure.nodes.simulated.node.SimulatedNode.release", lambda self: released.append(when)
     )
-    with pytest.raises(OwnershipError, match=r"^interrupted$"):
-        lifecycle.begin(simulated_study(), results, {"run_cell": []}, ["snakemake"], "")
+    monkeypatch.setattr(SimulatedNode, "state_outlives_run", False)
+    left = r"^interrupted; an earlier run may have left the node changed; restore it: .*sharebench restore -x$"
+    with pytest.raises(OwnershipError, match=left):
+        lifecycle.begin(simulated_study(), results, {"run_cell": []}, ["snakemake"], "", config_words=["-x"])
     assert run_record.read_run(results)["ended"]
     assert released == (["sweep"] if when == "sweep" else [])
 

@@ -89,10 +89,10 @@ def begin(
     first_cells = map(cell_from_path, needed.get("run_cell", ()))
     cells = {cell for first in first_cells for cell in study.cells_of_start(first, results)}
     jobs = {name: len(outputs) for name, outputs in needed.items()}
-    needs_node = not NODE_RULES.isdisjoint(needed)
+    needs_node, is_restore = not NODE_RULES.isdisjoint(needed), set(needed) == {"restore"}
     try:
         if needs_node:
-            places = placement.run_placement(study, results, places, is_restore=set(needed) == {"restore"})
+            places = placement.run_placement(study, results, places, is_restore=is_restore)
         nodes = open_nodes(study, results, places.devices if places else ()) if needs_node else []
         lock_paths = [node.lock_path for node in nodes]
     except NodeError as error:
@@ -118,17 +118,24 @@ def begin(
         try:
             node.claim(claim.run_id)
             claim.cleanups.append(partial(_release_node, node))
-            node.sweep()
-        except (NodeError, OSError, KeyboardInterrupt) as error:
+            # The node of a cluster sweeps when it is restored, and then foreign pods may run on it.
+            if not (is_restore and node.kind == "kubernetes"):
+                node.sweep()
+        except (NodeError, OSError) as error:
             claim.release()
-            raise ownership.OwnershipError(str(error) or "interrupted") from None
-    texts = (
-        headline(study, claim.record, cells, jobs, places),
-        reading_text(results, jobs),
-        replaced_text(study, results, cells),
-    )
-    lines = [line for text in texts for line in console.wrap_text(text)]
-    print(*lines, *remarks(study), sep="\n", file=sys.stderr)
+            raise ownership.OwnershipError(str(error)) from None
+        except KeyboardInterrupt:
+            claim.release()
+            left = f"; an earlier run may have left the node changed; restore it: {claim.restore_command}"
+            raise ownership.OwnershipError(f"interrupted{'' if node.state_outlives_run else left}") from None
+    if not is_restore:
+        texts = (
+            headline(study, claim.record, cells, jobs, places),
+            reading_text(results, jobs),
+            replaced_text(study, results, cells),
+        )
+        lines = [line for text in texts for line in console.wrap_text(text)]
+        print(*lines, *remarks(study), sep="\n", file=sys.stderr)
     return claim
 
 
@@ -224,7 +231,8 @@ def finish(
         claim.release()
     # A closed terminal takes no text.
     with contextlib.suppress(OSError):
-        print("\n".join(filter(None, lines + failures)), file=sys.stderr)
+        for line in filter(None, lines + failures):
+            print(line, file=sys.stderr)
     return not failures
 
 
