@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from unit.kubernetes.objects import gpu, in_slice, instance, offered, strategy
+from unit.kubernetes.objects import gpu, in_slice, instance, offered, owner, strategy
+from unit.kubernetes.test_dra import driver_set
 from unit.studies import S, config_with
 
 from sharebench.measure.nodes.kubernetes.access.dra import claims, nvidia
@@ -179,6 +180,21 @@ def test_strategies_need_gates_and_versions(
     why = nvidia.unsupported(wanted, InstalledDriver(version, gates, "driver"))
     assert why is None if words is None else words in (why or "")
     assert nvidia.unsupported(wanted, None) is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "gates", "words"),
+    [
+        (LONG, {}, "set spec.draDriver.featureGates.TimeSlicingSettings: true in GPUCluster gpu-cluster"),
+        (MPS, {}, "set spec.draDriver.featureGates.MPSSupport: true in GPUCluster gpu-cluster"),
+        (MPS, {"DynamicMIG": True}, "set spec.draDriver.featureGates.DynamicMIG: false in GPUCluster gpu-cluster"),
+    ],
+)
+def test_the_gates_of_a_gpu_cluster_are_set_in_it(wanted: Strategy, gates: dict[str, bool], words: str) -> None:
+    owned = driver_set(",".join(f"{name}={value}" for name, value in gates.items()))
+    owned["metadata"]["ownerReferences"] = [owner("gpu-cluster") | {"kind": "GPUCluster"}]
+    assert (why := nvidia.unsupported(wanted, nvidia.find_driver([owned]))) is not None
+    assert words in why and "Helm" not in why
 
 
 def test_only_specs_of_strategies_with_an_interval_have_it() -> None:

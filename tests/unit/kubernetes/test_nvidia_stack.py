@@ -52,7 +52,7 @@ def test_a_components_version_and_cluster_policy() -> None:
     owned = plugin()
     owned["metadata"]["ownerReferences"] = [owner("x") | {"kind": "ClusterPolicy"}]
     parts = [find_stack([made], []).plugin for made in (plugin(), labelled, owned)]
-    found = [(part.version, part.cluster_policy) for part in parts if part is not None]
+    found = [(part.version, part.owner("ClusterPolicy")) for part in parts if part is not None]
     assert found == [("v0.19.3", None), ("0.20.0", None), ("v0.19.3", "x")]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from unit.kubernetes.fake_cluster import NODE, FakeCluster
 from unit.kubernetes.objects import daemon_set
+from unit.kubernetes.test_dra import driver_set
 from unit.studies import study_with
 
 from sharebench.measure.nodes.contract import NodeError
@@ -103,6 +104,8 @@ def test_each_missing_component_comes_with_its_remedy(cluster: Cluster) -> None:
     text, is_fit = inspected()
     assert not is_fit
     assert "no NVIDIA device plugin; install it" in text
+    cluster.daemon_sets.append(driver_set(""))
+    assert "its DRA driver (standalone) gives GPUs to claims; set kubernetes.access: dra" in inspected()[0]
 
 
 def test_a_missing_right_comes_with_the_command_that_grants_it(cluster: Cluster) -> None:

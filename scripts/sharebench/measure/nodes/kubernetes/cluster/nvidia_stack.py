@@ -27,7 +27,8 @@ MIG_MANAGER_CONTAINERS = ("nvidia-mig-manager", "mig-manager")
 CONFIG_FOLDER_VARIABLE = "CONFIG_FILE_SRCDIR"
 DEFAULT_VARIABLE = "DEFAULT_CONFIG"
 FALLBACK_VARIABLE = "FALLBACK_STRATEGIES"
-OPERATOR_OWNER = "ClusterPolicy"
+# Kinds of the GPU operator's objects, one of which owns what it installs.
+POLICY_KIND, GPU_CLUSTER_KIND = "ClusterPolicy", "GPUCluster"
 
 
 # GPU Feature Discovery before 0.7 wrote bytes; no GPU has 16 TiB.
@@ -104,11 +105,10 @@ class StackComponent:
         tag = self.own_container["image"].split("@")[0].rpartition("/")[2].partition(":")[2]
         return str(labels.get("app.kubernetes.io/version") or tag or "unknown")
 
-    @property
-    def cluster_policy(self) -> str | None:
-        """Name of the ClusterPolicy by which the GPU operator manages it and undoes changes; None without one."""
+    def owner(self, kind: str) -> str | None:
+        """Name of the operator's object by which it manages the component and undoes changes; None without one."""
         owners = self.daemon_set["metadata"].get("ownerReferences") or []
-        return next((str(owner["name"]) for owner in owners if owner["kind"] == OPERATOR_OWNER), None)
+        return next((str(owner["name"]) for owner in owners if owner["kind"] == kind), None)
 
     def pod_of(self, pods: Iterable[Json]) -> Json | None:
         """The component's pod among these, by its owner, since the chart gives all its DaemonSets the same labels."""
@@ -142,14 +142,14 @@ def _reasons(container: Json) -> str:
 
 def no_config_map_message(plugin: StackComponent) -> str:
     """The message for a device plugin without a ConfigMap to switch by, with the remedy."""
-    if plugin.cluster_policy is None:
+    if (policy := plugin.owner(POLICY_KIND)) is None:
         return (
             "the device plugin has no ConfigMap to switch by (its chart: config.map or config.name); reinstall it "
             "with config/cluster/plugin-values.yaml (docs/cluster/install.md, The device plugin)"
         )
     return (
         "the operator's device plugin has no ConfigMap to switch by; have the ClusterPolicy "
-        f"{plugin.cluster_policy} name one (docs/cluster/install.md, ClusterPolicy)"
+        f"{policy} name one (docs/cluster/install.md, ClusterPolicy)"
     )
 
 

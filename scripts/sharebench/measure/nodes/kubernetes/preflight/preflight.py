@@ -12,8 +12,10 @@ from sharebench.measure.nodes.contract import NodeError, PlannedLoad
 from sharebench.measure.nodes.kubernetes.access.base import PodNeeds
 from sharebench.measure.nodes.kubernetes.access.device_plugin import keys
 from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_manager import map_file
+from sharebench.measure.nodes.kubernetes.access.dra.nvidia import find_driver
 from sharebench.measure.nodes.kubernetes.cluster import foreign_pods
 from sharebench.measure.nodes.kubernetes.cluster.api import Api, ApiRefused, is_in_cluster
+from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import POLICY_KIND
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
 from sharebench.measure.nodes.kubernetes.pods.manifest import Place
 from sharebench.measure.nodes.kubernetes.pods.overlay import apply_overlay
@@ -68,7 +70,8 @@ def installed_rows(node: ClusterNode) -> Iterator[ReportRow]:
             "MIG manager": stack.mig_manager,
         }
         for name, found in components.items():
-            manager = "GPU operator" if found and found.cluster_policy else "standalone"
+            policy = found.owner(POLICY_KIND) if found else None
+            manager = f"{POLICY_KIND} {policy}" if policy else "standalone"
             text = f"{found.version} ({manager}, {found.namespace}/{found.name})" if found else "not installed"
             yield ReportRow(name, text)
         if (config_map := stack.config_map) is not None:
@@ -79,7 +82,9 @@ def installed_rows(node: ClusterNode) -> Iterator[ReportRow]:
             yield ReportRow("ConfigMap of the plugin", f"{config_map.namespace}/{config_map.name}, default {default}")
     if "dra" in accesses and (gpu_facts := node.access("dra").describe()):
         gates = ", ".join(gpu_facts["dra_gates"] or []) or "none"
-        yield ReportRow("DRA driver", f"{gpu_facts['dra_driver'] or 'version unknown'}, gates that are on: {gates}")
+        driver = find_driver(node.cluster.daemon_sets())
+        version = f"{driver.version} ({driver.manager}, {driver.namespace})" if driver else "version unknown"
+        yield ReportRow("DRA driver", f"{version}, gates that are on: {gates}")
 
 
 def missing_right_rows(

@@ -26,6 +26,7 @@ from sharebench.measure.nodes.kubernetes.access.device_plugin.state import (
     state_problems,
     unready_reasons,
 )
+from sharebench.measure.nodes.kubernetes.access.dra.nvidia import find_driver
 from sharebench.measure.nodes.kubernetes.cluster import saved_state
 from sharebench.measure.nodes.kubernetes.cluster.api import (
     Json,
@@ -89,6 +90,11 @@ class DevicePluginAccess(Access):
 
     def missing(self) -> str | None:
         if self.cluster.installed.plugin is None:
+            if (driver := find_driver(self.cluster.daemon_sets())) is not None:
+                return (
+                    f"the cluster has no NVIDIA device plugin: its DRA driver ({driver.manager}) gives GPUs to claims; "
+                    "set kubernetes.access: dra, as config/kubernetes_dra.yaml does"
+                )
             return "the cluster has no NVIDIA device plugin; install it, or the GPU operator (docs/cluster/install.md)"
         if self.cluster.installed.config_map is None:
             return no_config_map_message(self.cluster.installed.plugin)

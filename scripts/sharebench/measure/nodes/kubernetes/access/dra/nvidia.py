@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sharebench.measure.nodes.kubernetes.cluster.api import Json
 from sharebench.measure.nodes.kubernetes.cluster.claims_api import DraDevice
-from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import StackComponent, variables_of
+from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import GPU_CLUSTER_KIND, StackComponent, variables_of
 from sharebench.model.strategy import Strategy
 
 DRIVER = "gpu.nvidia.com"
@@ -38,6 +38,19 @@ class InstalledDriver:
     version: str
     gates: Mapping[str, bool]
     namespace: str
+    gpu_cluster: str | None = None
+    """Name of the GPUCluster by which the GPU operator manages it; None if its own chart installed it."""
+
+    @property
+    def manager(self) -> str:
+        return f"GPUCluster {self.gpu_cluster}" if self.gpu_cluster else "standalone"
+
+    def set_gate(self, name: str, value: bool) -> str:
+        """What to do for a gate to have this value."""
+        word = str(value).lower()
+        if self.gpu_cluster is None:
+            return f"set featureGates.{name}={word} in its Helm values"
+        return f"set spec.draDriver.featureGates.{name}: {word} in GPUCluster {self.gpu_cluster}"
 
 
 def feature_gates(container: Json) -> dict[str, bool]:
@@ -53,7 +66,8 @@ def find_driver(daemon_sets: Iterable[Json]) -> InstalledDriver | None:
             words = [*(container.get("command") or ()), *(container.get("args") or ())]
             if any(DRIVER_PROGRAM in word for word in words):
                 component = StackComponent(daemon_set, container["name"])
-                return InstalledDriver(component.version, feature_gates(container), component.namespace)
+                owner = component.owner(GPU_CLUSTER_KIND)
+                return InstalledDriver(component.version, feature_gates(container), component.namespace, owner)
     return None
 
 
@@ -102,7 +116,7 @@ def selectors(group: Sequence[DraDevice]) -> list[str]:
 def _gate_problem(name: str, driver: InstalledDriver) -> str | None:
     if driver.gates.get(name):
         return None
-    return f"the DRA driver's gate {name} is off; set featureGates.{name}=true in its Helm values (0.2 or newer)"
+    return f"the DRA driver's gate {name} is off; {driver.set_gate(name, True)} (0.2 or newer)"
 
 
 def unsupported(strategy: Strategy, driver: InstalledDriver | None) -> str | None:
@@ -114,13 +128,13 @@ def unsupported(strategy: Strategy, driver: InstalledDriver | None) -> str | Non
     if strategy.mechanism[-1] != "mps":
         return None
     if driver.gates.get("DynamicMIG"):
-        return "the DRA driver has no MPS with its gate DynamicMIG; set featureGates.DynamicMIG=false"
+        return f"the DRA driver has no MPS with its gate DynamicMIG; {driver.set_gate('DynamicMIG', False)}"
     if (problem := _gate_problem("MPSSupport", driver)) is not None:
         return problem
     if KEEPS_COMPUTE_MODE_VERSIONS.match(driver.version) and not driver.gates.get("TimeSlicingSettings"):
         return (
             f"the DRA driver {driver.version} leaves the GPU in EXCLUSIVE_PROCESS after MPS; "
-            "set featureGates.TimeSlicingSettings=true too, or use 0.5 or newer"
+            f"{driver.set_gate('TimeSlicingSettings', True)}, or use 0.5 or newer"
         )
     return None
 
