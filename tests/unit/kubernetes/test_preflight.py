@@ -128,6 +128,27 @@ def test_a_right_on_one_object_names_it(cluster: Cluster) -> None:
     assert {("patch", "configmaps", "sharing"), ("get", "nodes", "gpu-node"), ("list", "nodes", None)} <= cluster.asked
 
 
+@pytest.mark.parametrize(
+    ("hidden", "refused", "rows"),
+    [
+        ("/api/v1/nodes", "nodes", ["list nodes (in the whole cluster)"]),
+        (NODE, "nodes", ["list nodes (in the whole cluster)", "get nodes gpu-node (in the whole cluster)"]),
+        ("/api/v1/pods", "pods", ["list pods (in the whole cluster)"]),
+        ("/apis/apps/v1/daemonsets", "daemonsets", ["list daemonsets.apps (in the whole cluster)"]),
+    ],
+)
+def test_a_cluster_that_may_not_be_looked_at_comes_with_the_missing_rights(
+    cluster: Cluster, hidden: str, refused: str, rows: list[str]
+) -> None:
+    cluster.hidden = {hidden}
+    cluster.refused = {("list", refused), ("get", refused)}
+    text, is_fit = inspected()
+    assert not is_fit
+    assert all(row in text for row in rows)
+    assert " kubectl apply -k config/cluster/tenants" in text
+    assert "installed:" not in text
+
+
 def test_the_right_to_the_mig_map_is_needed_only_with_may_change(cluster: Cluster) -> None:
     cluster.daemon_sets.append(daemon_set("mig", "nvidia-mig-manager"))
     cluster.refused = {("get", "configmaps")}

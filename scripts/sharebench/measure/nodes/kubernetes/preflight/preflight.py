@@ -175,7 +175,9 @@ def show(config: StudyConfig) -> int:
     options: list[NodeOptions] = [study.node_options()]
     try:
         if uses_several_devices(config, study.node_kind):
-            options = [each.options for each in ClusterNode.devices(options[0])]
+            # Without the right to list nodes, the report says so.
+            with suppress(ApiRefused):
+                options = [each.options for each in ClusterNode.devices(options[0])]
         reports = [inspect(study, each) for each in options]
     except NodeError as error:
         raise Refusal(f"failed: {error}") from None
@@ -194,31 +196,53 @@ def inspect(study: Study, node_options: NodeOptions | None = None) -> tuple[list
         # A person waits, and a server that has never answered is more likely a wrong one than one that restarts.
         api.retry_limit_seconds = PREFLIGHT_RETRY_SECONDS
         version = api.get("/version")["gitVersion"]
-        lines = [f"cluster: Kubernetes {version}, node {node.cluster.name}"]
-        lines += ["installed:", *map(str, installed_rows(node))]
-        rows, is_any = strategy_rows(study, node)
-        lines += ["strategies:", *map(str, rows)]
-        wrong = wrong_answer_lines(study)
-        lines += ["known to go wrong:", *(str(ReportRow("", line)) for line in wrong)] if wrong else []
         inside = options["reach"] == "pod-ip" or (options["reach"] == "auto" and is_in_cluster())
-        plugin = node.cluster.installed.plugin
-        places = {"cluster": None, "tenants": options["namespace"]} | ({"plugin": plugin.namespace} if plugin else {})
-        objects = {"node": node.cluster.name}
-        if (configs := node.cluster.installed.config_map) is not None:
-            objects["configs"] = configs.name
-        if (manager := node.cluster.installed.mig_manager) is not None:
-            objects["mig-map"] = map_file(manager, node.cluster.name).name
-        lacking = missing_right_rows(api, needed_rights(options, inside), places, objects)
-        lines += ["rights:", *map(str, lacking or [ReportRow("", "all that is needed")])]
-        found = node.cluster.foreign_pods()
-        said = foreign_pods.refusal_message(found) if found else "no foreign GPU pods on the node"
-        lines += ["others:", str(ReportRow("", said))]
-        missing = list(_namespace_rows(api, options["namespace"]))
-        lines += map(str, missing)
-        # Only then would the server say more than the rows above.
-        of_workloads, is_accepted = ([], True) if missing or lacking else workload_rows(study, node)
-        lines += ["workloads:", *map(str, of_workloads)] if of_workloads else []
-        return lines, is_any and is_accepted and not (missing or lacking or found)
+        rights = needed_rights(options, inside)
+        try:
+            lines, is_fit = _report(study, node, rights)
+        except ApiRefused:
+            lacking = _missing_rights_to_look(node, rights)
+            if not lacking:
+                raise
+            return [f"cluster: Kubernetes {version}", "rights:", *map(str, lacking)], False
+        return [f"cluster: Kubernetes {version}, node {node.cluster.name}", *lines], is_fit
+
+
+def _missing_rights_to_look(node: ClusterNode, rights: Mapping[str, Iterable[Right]]) -> list[ReportRow]:
+    objects = {}
+    with suppress(NodeError):
+        objects["node"] = node.cluster.name
+    return missing_right_rows(
+        node.cluster.api, rights, {"cluster": None, "tenants": node.cluster.options["namespace"]}, objects
+    )
+
+
+def _report(study: Study, node: ClusterNode, rights: Mapping[str, Iterable[Right]]) -> tuple[list[str], bool]:
+    """The report of a cluster that lets us look, and whether the study could run there. Raises NodeError."""
+    api, options = node.cluster.api, node.cluster.options
+    lines = ["installed:", *map(str, installed_rows(node))]
+    rows, is_any = strategy_rows(study, node)
+    lines += ["strategies:", *map(str, rows)]
+    wrong = wrong_answer_lines(study)
+    lines += ["known to go wrong:", *(str(ReportRow("", line)) for line in wrong)] if wrong else []
+    plugin = node.cluster.installed.plugin
+    places = {"cluster": None, "tenants": options["namespace"]} | ({"plugin": plugin.namespace} if plugin else {})
+    objects = {"node": node.cluster.name}
+    if (configs := node.cluster.installed.config_map) is not None:
+        objects["configs"] = configs.name
+    if (manager := node.cluster.installed.mig_manager) is not None:
+        objects["mig-map"] = map_file(manager, node.cluster.name).name
+    lacking = missing_right_rows(api, rights, places, objects)
+    lines += ["rights:", *map(str, lacking or [ReportRow("", "all that is needed")])]
+    found = node.cluster.foreign_pods()
+    said = foreign_pods.refusal_message(found) if found else "no foreign GPU pods on the node"
+    lines += ["others:", str(ReportRow("", said))]
+    missing = list(_namespace_rows(api, options["namespace"]))
+    lines += map(str, missing)
+    # Only then would the server say more than the rows above.
+    of_workloads, is_accepted = ([], True) if missing or lacking else workload_rows(study, node)
+    lines += ["workloads:", *map(str, of_workloads)] if of_workloads else []
+    return lines, is_any and is_accepted and not (missing or lacking or found)
 
 
 def _namespace_rows(api: Api, name: str) -> Iterator[ReportRow]:
