@@ -16,8 +16,9 @@ from cluster.testbed import lifecycle
 from sharebench.measure.nodes.contract import NodeError, TenantUnreachable
 from sharebench.measure.nodes.kubernetes.access.base import PodNeeds
 from sharebench.measure.nodes.kubernetes.access.device_plugin.plugin import DevicePluginAccess
+from sharebench.measure.nodes.kubernetes.cluster.cluster import node_unready_reason
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
-from sharebench.measure.nodes.kubernetes.pods import manifest, status
+from sharebench.measure.nodes.kubernetes.pods import manifest
 from sharebench.measure.nodes.kubernetes.pods.forward import OPEN_TIMEOUT_SECONDS
 from sharebench.measure.nodes.tenants.endpoint import TIMEOUT_SECONDS, HttpEndpoint
 from sharebench.study.study import Study
@@ -177,7 +178,7 @@ def test_a_kubelet_that_hangs_is_given_up(node: ClusterNode, study: Study, plugi
         eventually("an answer", lambda: is_answering(endpoint))
     finally:
         tenants.stop()
-    eventually("the node", lambda: status.node_unready_reason(node.cluster.read_node()) is None)
+    eventually("the node", lambda: node_unready_reason(node.cluster.read_node()) is None)
 
 
 def is_answering(endpoint: HttpEndpoint) -> bool:
@@ -199,4 +200,4 @@ def test_a_silent_node_fails(node: ClusterNode, study: Study, plugin: Cluster) -
     finally:
         lifecycle.release(plugin.instance, "kubelet")
         tenants.stop()
-    eventually("the node", lambda: status.node_unready_reason(node.cluster.read_node()) is None)
+    eventually("the node", lambda: node_unready_reason(node.cluster.read_node()) is None)

@@ -223,7 +223,9 @@ def test_a_fallback_that_our_keys_would_break_is_infeasible(cluster: FakeCluster
 
 def test_a_node_that_does_not_follow_fails_with_the_differences(cluster: FakeCluster, tmp_path: Path) -> None:
     cluster.is_stuck = True
-    with pytest.raises(NodeError, match=r"did not become time-slicing within 300 s: .*allocatable is nvidia.com/gpu 1"):
+    cluster.store[NODE]["spec"]["unschedulable"] = True
+    why = r"did not become time-slicing within 300 s: the node is cordoned: .*; .*allocatable is nvidia.com/gpu 1"
+    with pytest.raises(NodeError, match=why):
         opened(cluster, tmp_path).ensure(state("time-slicing"))
 
 

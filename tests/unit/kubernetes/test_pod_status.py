@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from unit.kubernetes.objects import tenant_pod
 
+from sharebench.measure.nodes.kubernetes.cluster.cluster import node_unready_reason
 from sharebench.measure.nodes.kubernetes.pods import status as pod_status
 
 SCHEDULER = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu. no new claims to deallocate"
@@ -100,9 +101,9 @@ def test_a_pod_of_a_silent_node_is_running_but_unready() -> None:
     silent = tenant_pod(state={"running": {}}, conditions=[{"type": "Ready", "status": "False"}])
     assert pod_status.is_running_unready(silent)
     ready = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting"}
-    why = pod_status.node_unready_reason({"status": {"conditions": [ready]}})
+    why = node_unready_reason({"status": {"conditions": [ready]}})
     assert why == "the node is not ready: NodeStatusUnknown: Kubelet stopped posting"
-    assert pod_status.node_unready_reason({"status": {"conditions": [ready | {"status": "True"}]}}) is None
+    assert node_unready_reason({"status": {"conditions": [ready | {"status": "True"}]}}) is None
 
 
 def user_pod(program: dict[str, Any], client: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -5,14 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.kubernetes.fake_cluster import NODE, FakeCluster
-from unit.kubernetes.objects import daemon_set
+from unit.kubernetes.fake_cluster import NODE, FakeCluster, node_of
+from unit.kubernetes.objects import CONFIG, daemon_set
 from unit.kubernetes.test_dra import driver_set
 from unit.studies import study_with
 
 from sharebench.measure.nodes.contract import NodeError
 from sharebench.measure.nodes.kubernetes.cluster import cluster as node_cluster
+from sharebench.measure.nodes.kubernetes.cluster import saved_state
 from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused
+from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import SHARING_LABEL
 from sharebench.measure.nodes.kubernetes.cluster.restricted import LEVEL_LABEL
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
 from sharebench.measure.nodes.kubernetes.preflight import preflight
@@ -189,6 +191,31 @@ def test_a_node_with_foreign_pods_fails_preflight(cluster: Cluster, tmp_path: Pa
     text, is_fit = inspected()
     assert not is_fit
     assert "theirs/training" in text
+
+
+def test_a_node_that_takes_no_pods_fails_preflight(cluster: Cluster) -> None:
+    assert "ready, and no run has changed it" in inspected()[0]
+    cluster.store[NODE]["spec"]["unschedulable"] = True
+    ready = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting"}
+    cluster.store[NODE]["status"]["conditions"] = [ready]
+    text, is_fit = inspected()
+    assert not is_fit
+    assert "the node is cordoned: kubectl uncordon gpu-node" in text
+    assert "the node is not ready: NodeStatusUnknown: Kubelet stopped posting" in text
+
+
+def test_what_a_run_has_changed_and_holds_is_said(cluster: Cluster, tmp_path: Path) -> None:
+    assert "nvidia.com/gpu 1, shared by nothing\n" in inspected()[0]
+    cluster.store[NODE]["metadata"]["labels"] |= {SHARING_LABEL: "time-slicing", CONFIG: "theirs"}
+    cluster.store[NODE]["status"]["allocatable"] = {"nvidia.com/gpu.shared": "4"}
+    cluster.store[NODE]["metadata"]["annotations"] = {saved_state.ANNOTATION: "{}"}
+    lease = node_of(cluster, study_with(STUDY).node_options(), tmp_path)._lease
+    cluster.store[lease.path] = {"metadata": {}, "spec": lease._spec("another")}
+    text, is_fit = inspected()
+    assert is_fit
+    assert f"nvidia.com/gpu.shared 4, shared by time-slicing, by label {CONFIG}=theirs" in text
+    assert "a run has left it changed: the next run restores it, or sharebench restore" in text
+    assert "in use by run another (since " in text
 
 
 def test_an_error_for_one_strategy_does_not_hide_the_others(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

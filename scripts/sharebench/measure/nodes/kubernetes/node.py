@@ -276,6 +276,10 @@ class ClusterNode(Node):
         self._lease.acquire(run_id)
         self._lease.keep_renewing(run_id)
 
+    def holder(self) -> str | None:
+        """The run that holds the node, for messages; None if no run does. Raises NodeError."""
+        return self._lease.holder()
+
     def _refuse_without_access(self) -> None:
         lacking = [self.access(name).missing() for name in self.cluster.options["accesses"]]
         if all(lacking):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sharebench.core.run_names import RUN_ID_VARIABLE
 from sharebench.measure.nodes.contract import NodeError
 from sharebench.measure.nodes.kubernetes.cluster import claims_api, foreign_pods, restricted, saved_state
-from sharebench.measure.nodes.kubernetes.cluster.api import Api, ApiRefused, Json, patch_with_retry
+from sharebench.measure.nodes.kubernetes.cluster.api import Api, ApiRefused, Json, conditions_of, patch_with_retry
 from sharebench.measure.nodes.kubernetes.cluster.lease import node_digest
 from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import InstalledStack, find_stack, labels_of
 from sharebench.measure.nodes.kubernetes.cluster.saved_state import AccessState, SavedState
@@ -53,6 +53,20 @@ def node_pool(api: Api, wanted: str | Sequence[str]) -> list[Json]:
     if not (nodes := api.get(NODES, labelSelector=wanted)["items"]):
         raise NodeError(f"the cluster has no node with the labels {wanted!r}; see kubectl get nodes --show-labels")
     return sorted(nodes, key=lambda node: str(node["metadata"]["name"]))
+
+
+def node_unready_reason(node: Json) -> str | None:
+    """Why the node is not ready; None if it is."""
+    ready = conditions_of(node).get("Ready")
+    if ready is None or ready["status"] == "True":
+        return None
+    return ": ".join(filter(None, ["the node is not ready", ready.get("reason"), ready.get("message")]))
+
+
+def closed_reasons(node: Json) -> list[str]:
+    """Why the node takes no new pods; empty if it does."""
+    cordon = f"the node is cordoned: kubectl uncordon {node['metadata']['name']}"
+    return [*filter(None, [cordon if node["spec"].get("unschedulable") else None, node_unready_reason(node)])]
 
 
 class Cluster:

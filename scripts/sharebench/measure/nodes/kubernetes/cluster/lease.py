@@ -78,6 +78,11 @@ class NodeLease:
                     raise
         raise NodeError("other runs keep taking the node; wait for them to end, or stop them")
 
+    def holder(self) -> str | None:
+        """The run that holds it, for messages; None if no run does. Raises NodeError."""
+        lease = self.api.find(self.path)
+        return self._describe_holder(lease) if lease is not None and _holder(lease) else None
+
     @staticmethod
     def _describe_holder(lease: Json) -> str:
         since = str(lease["spec"].get("acquireTime", "")).partition(".")[0].replace("T", " ")

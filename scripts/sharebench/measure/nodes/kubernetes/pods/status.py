@@ -141,11 +141,3 @@ def unavailable_reason(pod: Json, pending_seconds: float) -> str | None:
 def is_running_unready(pod: Json) -> bool:
     """Whether a running pod is not ready, which may mean that its node is silent."""
     return is_running(pod) and conditions_of(pod).get("Ready", {}).get("status") == "False"
-
-
-def node_unready_reason(node: Json) -> str | None:
-    """Why the node is not ready; None if it is."""
-    ready = conditions_of(node).get("Ready")
-    if ready is None or ready["status"] == "True":
-        return None
-    return _line("the node is not ready", ready.get("reason"), ready.get("message"))

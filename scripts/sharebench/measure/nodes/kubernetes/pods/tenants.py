@@ -12,6 +12,7 @@ from sharebench.measure.nodes.contract import Grant, NodeError, Settings
 from sharebench.measure.nodes.kubernetes.access.base import Access
 from sharebench.measure.nodes.kubernetes.cluster import foreign_pods
 from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused, Json
+from sharebench.measure.nodes.kubernetes.cluster.cluster import node_unready_reason
 from sharebench.measure.nodes.kubernetes.pods import manifest, program
 from sharebench.measure.nodes.kubernetes.pods import status as pod_status
 from sharebench.measure.nodes.kubernetes.pods.manifest import TENANT_PORT, Place
@@ -161,7 +162,7 @@ class PodTenants(TenantSet[TenantPod]):
         for unit in self.units:
             if pod_status.ending(unit.pod) is not None or not pod_status.is_running_unready(unit.pod):
                 continue
-            if (reason := pod_status.node_unready_reason(self.access.cluster.read_node())) is not None:
+            if (reason := node_unready_reason(self.access.cluster.read_node())) is not None:
                 raise NodeError(f"tenant {unit.index}: {reason}")
         waiting = [unit for unit in self.units if "waiting" in pod_status.container_state(unit.pod)]
         if waiting:

@@ -15,7 +15,13 @@ from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_manager import
 from sharebench.measure.nodes.kubernetes.access.dra.nvidia import find_driver
 from sharebench.measure.nodes.kubernetes.cluster import foreign_pods
 from sharebench.measure.nodes.kubernetes.cluster.api import Api, ApiRefused, is_in_cluster
-from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import POLICY_KIND
+from sharebench.measure.nodes.kubernetes.cluster.cluster import closed_reasons
+from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import (
+    CONFIG_LABEL,
+    POLICY_KIND,
+    SHARING_LABEL,
+    allocatable,
+)
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
 from sharebench.measure.nodes.kubernetes.pods.manifest import Place
 from sharebench.measure.nodes.kubernetes.pods.overlay import apply_overlay
@@ -63,6 +69,11 @@ def installed_rows(node: ClusterNode) -> Iterator[ReportRow]:
     gpu = [f"{node.gpus} x {facts['product']}", f"{memory >> 20} MiB" if memory else "memory unknown"]
     yield ReportRow("GPU", ", ".join([*gpu, f"driver {driver or 'unknown'}"]))
     if "device-plugin" in accesses:
+        labels = node.cluster.labels()
+        offered = ", ".join(f"{name} {count}" for name, count in allocatable(node.cluster.read_node()).items())
+        sharing = labels.get(SHARING_LABEL, "none").replace("none", "nothing")
+        by_label = f", by label {CONFIG_LABEL}={labels[CONFIG_LABEL]}" if CONFIG_LABEL in labels else ""
+        yield ReportRow("offered now", f"{offered or 'no GPU'}, shared by {sharing}{by_label}")
         components = {
             "device plugin": stack.plugin,
             "GPU Feature Discovery": stack.discovery,
@@ -85,6 +96,18 @@ def installed_rows(node: ClusterNode) -> Iterator[ReportRow]:
         driver = find_driver(node.cluster.daemon_sets())
         version = f"{driver.version} ({driver.manager}, {driver.namespace})" if driver else "version unknown"
         yield ReportRow("DRA driver", f"{version}, gates that are on: {gates}")
+
+
+def node_rows(node: ClusterNode) -> tuple[list[ReportRow], bool]:
+    """Rows on what keeps pods or a run away from the node; whether it takes pods."""
+    closed = closed_reasons(node.cluster.read_node())
+    said = [*closed]
+    if node.cluster.saved_state() is not None:
+        said.append("a run has left it changed: the next run restores it, or sharebench restore")
+    with suppress(ApiRefused):
+        if (holder := node.holder()) is not None:
+            said.append(f"in use by {holder}")
+    return [ReportRow("", each) for each in said or ["ready, and no run has changed it"]], not closed
 
 
 def missing_right_rows(
@@ -221,6 +244,8 @@ def _report(study: Study, node: ClusterNode, rights: Mapping[str, Iterable[Right
     """The report of a cluster that lets us look, and whether the study could run there. Raises NodeError."""
     api, options = node.cluster.api, node.cluster.options
     lines = ["installed:", *map(str, installed_rows(node))]
+    rows, is_open = node_rows(node)
+    lines += ["node:", *map(str, rows)]
     rows, is_any = strategy_rows(study, node)
     lines += ["strategies:", *map(str, rows)]
     wrong = wrong_answer_lines(study)
@@ -242,7 +267,7 @@ def _report(study: Study, node: ClusterNode, rights: Mapping[str, Iterable[Right
     # Only then would the server say more than the rows above.
     of_workloads, is_accepted = ([], True) if missing or lacking else workload_rows(study, node)
     lines += ["workloads:", *map(str, of_workloads)] if of_workloads else []
-    return lines, is_any and is_accepted and not (missing or lacking or found)
+    return lines, is_open and is_any and is_accepted and not (missing or lacking or found)
 
 
 def _namespace_rows(api: Api, name: str) -> Iterator[ReportRow]:

@@ -34,7 +34,7 @@ from sharebench.measure.nodes.kubernetes.cluster.api import (
     patch_with_retry,
     pod_path,
 )
-from sharebench.measure.nodes.kubernetes.cluster.cluster import Cluster
+from sharebench.measure.nodes.kubernetes.cluster.cluster import Cluster, closed_reasons
 from sharebench.measure.nodes.kubernetes.cluster.lease import node_digest
 from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import (
     CONFIG_LABEL,
@@ -271,7 +271,8 @@ class DevicePluginAccess(Access):
                 is_mps_new, ready = True, now
             if now > began + limit:
                 hint = LABELS_BEHIND_HINT if found and all(each.startswith("label ") for each in found) else ""
-                raise NodeError(f"{failure} within {limit:g} s: {'; '.join(found) or 'it does not stay so'}{hint}")
+                found = [*closed_reasons(self.cluster.read_node()), *found] or ["it does not stay so"]
+                raise NodeError(f"{failure} within {limit:g} s: {'; '.join(found)}{hint}")
             time.sleep(POLL_SECONDS)
         if ready > began:
             self.cluster.note_phase("plugin", ready - began)
