@@ -124,8 +124,23 @@ def test_an_untrusted_server_fails_at_once(server: Server, tmp_path: Path, monke
             'pods "p" is forbidden: violates PodSecurity "restricted:latest"',
             "^Pod Security refuses the pod: .*label pod-security.kubernetes.io/enforce",
         ),
-        (403, 'pods "p" is forbidden: failed quota: q: must specify limits.cpu', r"^the API server refused \(403\)"),
-        (403, 'pods "p" is forbidden: exceeded quota: q', "^the namespace's quota is used up"),
+        (
+            403,
+            'pods "p" is forbidden: failed quota: q: must specify limits.cpu',
+            "^the namespace's quota wants .*: .*must specify limits.cpu; give the namespace a LimitRange",
+        ),
+        (
+            403,
+            'pods "p" is forbidden: exceeded quota: q',
+            "^the namespace's quota is used up.*lower kubernetes",
+        ),
+        (403, 'pods "p" is forbidden: maximum cpu usage per Container is 1', "^the namespace's LimitRange refuses the"),
+        (
+            403,
+            'admission webhook "validate.kyverno" denied the request: containers cannot run as root',
+            "^a policy of the cluster refuses it: .*; have the policy except the namespace",
+        ),
+        (403, "the moon cannot be full", r"^the API server refused \(403\)"),
         (422, "spec.x:\n  Invalid", r"the API server refused \(422\): spec\.x: Invalid"),
     ],
 )

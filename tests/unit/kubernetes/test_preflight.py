@@ -251,4 +251,36 @@ def test_a_pod_that_the_server_refuses_fails_preflight(cluster: Cluster) -> None
     cluster.verdict = 'Pod Security refuses the pod: violates PodSecurity "baseline:latest": host namespaces'
     text, is_fit = inspected(WEB)
     assert not is_fit and cluster.verdict in text
-    assert inspected()[1], "a study without programs of users tries nothing"
+    text, is_fit = inspected()
+    assert not is_fit and cluster.verdict in text, "also of built-in workloads, for a quota or a policy"
+
+
+@pytest.mark.parametrize(
+    ("taint", "tolerations", "is_tolerated"),
+    [
+        ({"key": "team", "value": "a", "effect": "NoSchedule"}, [], False),
+        ({"key": "team", "value": "a", "effect": "NoExecute"}, [{"key": "team"}], True),
+        ({"key": "team", "value": "a", "effect": "NoSchedule"}, [{"key": "team", "effect": "NoExecute"}], False),
+        (
+            {"key": "team", "value": "a", "effect": "NoSchedule"},
+            [{"key": "team", "operator": "Equal", "value": "a"}],
+            True,
+        ),
+        (
+            {"key": "team", "value": "a", "effect": "NoSchedule"},
+            [{"key": "team", "operator": "Equal", "value": "b"}],
+            False,
+        ),
+        ({"key": "team", "effect": "PreferNoSchedule"}, [], True),
+        ({"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}, [], True),
+        ({"key": saved_state.TAINT, "value": "true", "effect": "NoSchedule"}, [], True),
+    ],
+)
+def test_a_taint_that_keeps_tenants_away_comes_with_its_toleration(
+    cluster: Cluster, taint: Any, tolerations: Any, is_tolerated: bool
+) -> None:
+    cluster.store[NODE]["spec"]["taints"] = [taint]
+    text, is_fit = inspected(tolerations=tolerations)
+    assert is_fit == is_tolerated
+    said = f"kubernetes: {{tolerations: [{{key: team, operator: Exists, effect: {taint['effect']}}}]}}"
+    assert (said in text) == (not is_tolerated)

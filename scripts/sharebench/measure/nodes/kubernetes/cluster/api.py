@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
@@ -30,6 +31,31 @@ SERVICE_ACCOUNT_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/toke
 MERGE_PATCH = "application/merge-patch+json"
 UNUSABLE_KUBECONFIG = "no usable kubeconfig: {}; set KUBECONFIG or kubernetes.context"
 NO_KUBECONFIG = "no kubeconfig found: {} does not exist; set KUBECONFIG to the path of your own"
+# Why the API server forbids a call, in this order: a part of its message, the cause, and the remedy.
+FORBIDDEN = (
+    (
+        r'admission webhook ".*" denied',
+        "a policy of the cluster refuses it",
+        "have the policy except the namespace, or change the pod by kubernetes.pod",
+    ),
+    (
+        "violates PodSecurity",
+        "Pod Security refuses the pod",
+        "change the manifest, or the namespace's label pod-security.kubernetes.io/enforce (baseline or privileged)",
+    ),
+    ("exceeded quota", "the namespace's quota is used up", "raise it, or lower kubernetes.resources"),
+    (
+        "must specify",
+        "the namespace's quota wants requests or limits of all containers, also of our client",
+        "give the namespace a LimitRange with defaults, or set them by kubernetes.pod",
+    ),
+    (
+        "is forbidden: .*(minimum|maximum) ",
+        "the namespace's LimitRange refuses the pod",
+        "change kubernetes.resources or the manifest",
+    ),
+    (r'User ".*" cannot \w+', "not allowed", "`sharebench preflight` lists what is missing"),
+)
 
 
 class ApiRefused(NodeError):
@@ -67,13 +93,9 @@ def refusal_message(status: int, body: bytes) -> str:
     reason = " ".join(reason.split()) or "no reason given"
     if status == 401:
         return f"the API server does not know us (401: {reason}); has the token expired? Log in again"
-    if status == 403 and "violates PodSecurity" in reason:
-        label = "pod-security.kubernetes.io/enforce (baseline or privileged)"
-        return f"Pod Security refuses the pod: {reason}; change the manifest, or the namespace's label {label}"
-    if status == 403 and "exceeded quota" in reason:
-        return f"the namespace's quota is used up: {reason}"
-    if status == 403 and " cannot " in reason:
-        return f"not allowed: {reason}; `sharebench preflight` lists what is missing"
+    for pattern, cause, remedy in FORBIDDEN if status == 403 else ():
+        if re.search(pattern, reason):
+            return f"{cause}: {reason}; {remedy}"
     return f"the API server refused ({status}): {reason}"
 
 

@@ -69,6 +69,16 @@ def closed_reasons(node: Json) -> list[str]:
     return [*filter(None, [cordon if node["spec"].get("unschedulable") else None, node_unready_reason(node)])]
 
 
+def is_tolerated(taint: Json, tolerations: Sequence[Json]) -> bool:
+    """Whether pods with these tolerations may be scheduled to a node with the taint."""
+    return taint["effect"] == "PreferNoSchedule" or any(
+        each.get("key") in (None, taint["key"])
+        and each.get("effect") in (None, taint["effect"])
+        and (each.get("operator") == "Exists" or each.get("value", "") == taint.get("value", ""))
+        for each in tolerations
+    )
+
+
 class Cluster:
     """One node of a cluster. `note_phase` journals a phase of a switch and its duration in seconds."""
 

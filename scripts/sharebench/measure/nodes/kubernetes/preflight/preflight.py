@@ -13,9 +13,9 @@ from sharebench.measure.nodes.kubernetes.access.base import PodNeeds
 from sharebench.measure.nodes.kubernetes.access.device_plugin import keys
 from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_manager import map_file
 from sharebench.measure.nodes.kubernetes.access.dra.nvidia import find_driver
-from sharebench.measure.nodes.kubernetes.cluster import foreign_pods
-from sharebench.measure.nodes.kubernetes.cluster.api import Api, ApiRefused, is_in_cluster
-from sharebench.measure.nodes.kubernetes.cluster.cluster import closed_reasons
+from sharebench.measure.nodes.kubernetes.cluster import foreign_pods, saved_state
+from sharebench.measure.nodes.kubernetes.cluster.api import Api, ApiRefused, Json, is_in_cluster
+from sharebench.measure.nodes.kubernetes.cluster.cluster import closed_reasons, is_tolerated
 from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import (
     CONFIG_LABEL,
     POLICY_KIND,
@@ -23,7 +23,7 @@ from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import (
     allocatable,
 )
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
-from sharebench.measure.nodes.kubernetes.pods.manifest import Place
+from sharebench.measure.nodes.kubernetes.pods.manifest import Place, tenant_container, tenant_pod
 from sharebench.measure.nodes.kubernetes.pods.overlay import apply_overlay
 from sharebench.measure.nodes.kubernetes.pods.program import user_pod
 from sharebench.measure.nodes.kubernetes.preflight.rights import (
@@ -44,6 +44,8 @@ from sharebench.study.wrong_answers import wrong_answer_lines
 PREFLIGHT_RETRY_SECONDS = 10.0
 # A pod's deadline, where no pod is made.
 DRY_RUN_SECONDS = 60
+# Set by Kubernetes for what `closed_reasons` reports.
+CLOSED_TAINTS = {f"node.kubernetes.io/{name}" for name in ("unschedulable", "not-ready", "unreachable")}
 NAME_WIDTH = 26
 INDENT = " " * (NAME_WIDTH + 2)
 
@@ -166,25 +168,46 @@ def strategy_rows(study: Study, node: ClusterNode) -> tuple[list[ReportRow], boo
 
 
 def workload_rows(study: Study, node: ClusterNode) -> tuple[list[ReportRow], bool]:
-    """Rows on the pods of users' programs, by the API server's verdict in a dry run; whether it accepts them all."""
+    """Rows on the pods of the workloads, by a dry run and the node's taints; whether nothing keeps them away.
+
+    Pods of all built-in workloads differ in their programs only.
+    """
     rows, is_accepted, options = [], True, node.cluster.options
     place, owner = Place(node.cluster.name, "preflight", options), {"metadata": {"uid": "preflight"}}
     found: dict[str, tuple[Spec, int, Workload]] = {}
     for spec in map(study.spec, study.cells):
         for index, workload in enumerate(spec.workloads):
-            if workload.is_program:
-                found.setdefault(workload.name, (spec, index, workload))
+            found.setdefault(workload.name if workload.is_program else "built-in workloads", (spec, index, workload))
+    taints = saved_state.taints_without_ours(node.cluster.read_node())
+    taints = [each for each in taints if each["key"] not in CLOSED_TAINTS]
     for name, (spec, index, workload) in found.items():
-        load: PlannedLoad = {"arrival": "closed", "seed": 0, "before": 0}
-        level, needs = node.cluster.pod_security, PodNeeds()
-        pod = user_pod(place, owner, spec, load, index, needs, "", None, DRY_RUN_SECONDS, level)
-        rows.append(ReportRow(name, node.additions(workload) or "runs as its manifest says"))
+        needs, level = PodNeeds(), node.cluster.pod_security
+        if workload.is_program:
+            load: PlannedLoad = {"arrival": "closed", "seed": 0, "before": 0}
+            pod = user_pod(place, owner, spec, load, index, needs, "", None, DRY_RUN_SECONDS, level)
+            rows.append(ReportRow(name, node.additions(workload) or "runs as its manifest says"))
+        else:
+            container = tenant_container([options["python"]], needs, "", options)
+            pod = tenant_pod(place, owner, index, [container], needs, DRY_RUN_SECONDS)
+            rows.append(ReportRow(name, "run with kubernetes.image and kubernetes.resources"))
+        pod = apply_overlay(pod, options["pod"])
+        problems = [_taint_problem(taint) for taint in taints if not is_tolerated(taint, pod["spec"]["tolerations"])]
         try:
-            node.cluster.api.create(node.cluster.tenants_path, apply_overlay(pod, options["pod"]), dryRun="All")
+            node.cluster.api.create(node.cluster.tenants_path, pod, dryRun="All")
         except ApiRefused as refused:
-            rows.append(ReportRow("", str(refused)))
-            is_accepted = False
+            problems.append(str(refused))
+        rows += [ReportRow("", problem) for problem in problems]
+        is_accepted = is_accepted and not problems
     return rows, is_accepted
+
+
+def _taint_problem(taint: Json) -> str:
+    key, value, effect = taint["key"], taint.get("value"), taint["effect"]
+    shown = f"{key}={value}" if value else key
+    return (
+        f"the node's taint {shown}:{effect} keeps it away; "
+        f"kubernetes: {{tolerations: [{{key: {key}, operator: Exists, effect: {effect}}}]}}"
+    )
 
 
 def show(config: StudyConfig) -> int:
