@@ -23,6 +23,7 @@ class Server(HTTPServer):
     answers: list[tuple[int, Any]]
     asked: list[tuple[str, str, str]]
     tokens: list[str]
+    agents: set[str]
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -32,6 +33,7 @@ class Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
         self.server.asked.append((self.command, self.path, body))
         self.server.tokens.append(self.headers.get("Authorization", ""))
+        self.server.agents.add(self.headers.get("User-Agent", ""))
         status, content = self.server.answers.pop(0) if len(self.server.answers) > 1 else self.server.answers[0]
         data = content.encode() if isinstance(content, str) else json.dumps(content).encode()
         self.send_response(status)
@@ -49,7 +51,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[Server]:
     made = Server(("127.0.0.1", 0), Handler)
-    made.answers, made.asked, made.tokens = [(200, {})], [], []
+    made.answers, made.asked, made.tokens, made.agents = [(200, {})], [], [], set()
     threading.Thread(target=made.serve_forever, daemon=True).start()
     yield made
     made.shutdown()
@@ -99,6 +101,7 @@ def test_transient_errors_are_retried(api: Api, server: Server) -> None:
     server.answers = [(503, "starting"), (429, {"message": "slow down"}), (200, {"kind": "Node"})]
     assert api.get("/api/v1/nodes/x", limit=5) == {"kind": "Node"}
     assert [path for _, path, _ in server.asked] == ["/api/v1/nodes/x?limit=5"] * 3
+    assert server.agents == {"sharebench"}, "what an audit log shows"
 
 
 def test_an_unreachable_server_fails_with_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

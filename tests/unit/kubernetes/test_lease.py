@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import socket
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -65,6 +67,14 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     made = FakeCluster()
     monkeypatch.setattr(lease_module, "time", made)
     return made
+
+
+def test_who_holds_the_node_is_named(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(getpass, "getuser", lambda: "ada")
+    monkeypatch.setattr(socket, "gethostname", lambda: "login-1")
+    for _ in ("created", "taken again"):
+        lease_of(cluster).acquire("theirs")
+        assert (lease_of(cluster).holder() or "").startswith("run theirs (of ada@login-1, since ")
 
 
 def holder(cluster: FakeCluster) -> Any:

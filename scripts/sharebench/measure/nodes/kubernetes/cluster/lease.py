@@ -5,7 +5,9 @@ the lease's duration on our own monotonic clock. The times in the record come fr
 """
 
 import contextlib
+import getpass
 import hashlib
+import socket
 import sys
 import threading
 import time
@@ -20,6 +22,7 @@ RENEW_SECONDS = 15.0
 LEASE_POLL_SECONDS = 2.0
 # The API server refuses a change based on an outdated version.
 LEASE_ATTEMPTS = 3
+USER_ANNOTATION = "sharebench/user"
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
@@ -30,6 +33,17 @@ def node_digest(node: str) -> str:
 
 def _holder(lease: Json) -> str | None:
     return lease["spec"].get("holderIdentity") or None
+
+
+def _with_user(lease: Json) -> Json:
+    """The Lease with an annotation that names who started this run, for others who want the node."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        # A container's user id may have no name.
+        user = "unknown"
+    annotations = (lease["metadata"].get("annotations") or {}) | {USER_ANNOTATION: f"{user}@{socket.gethostname()}"}
+    return lease | {"metadata": lease["metadata"] | {"annotations": annotations}}
 
 
 class NodeLease:
@@ -67,9 +81,9 @@ class NodeLease:
             try:
                 if lease is None:
                     base = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": self.name}}
-                    self.api.create(self.collection, base | {"spec": self._spec(run_id)})
+                    self.api.create(self.collection, _with_user(base) | {"spec": self._spec(run_id)})
                 else:
-                    self.api.replace(self.path, lease | {"spec": self._spec(run_id)})
+                    self.api.replace(self.path, _with_user(lease) | {"spec": self._spec(run_id)})
                 return
             except ApiRefused as refused:
                 # Another run was faster, whose name the next attempt finds, or a job of this run.
@@ -86,7 +100,8 @@ class NodeLease:
     @staticmethod
     def _describe_holder(lease: Json) -> str:
         since = str(lease["spec"].get("acquireTime", "")).partition(".")[0].replace("T", " ")
-        return f"run {_holder(lease)} (since {since} UTC)"
+        user = (lease["metadata"].get("annotations") or {}).get(USER_ANNOTATION)
+        return f"run {_holder(lease)} ({f'of {user}, ' if user else ''}since {since} UTC)"
 
     def _in_use_error(self, lease: Json) -> NodeError:
         return NodeError(f"the node is in use by {self._describe_holder(lease)}; wait for it to end, or stop it")
