@@ -1,7 +1,7 @@
 """Finds phrases and names of words.yaml in documents and code: `python docs/prose.py [--python] [FILE ...]`.
 
 Checks Markdown, but not code in backticks or output of programs (```text); YAML, Snakemake files and the Makefile;
-with `--python` also comments, texts and names of Python. Prints
+with `--python` also comments, texts and names of Python; and what a reflow of Markdown has broken. Prints
 `file:line: phrase -> instead` for each; exits 1 if there is any.
 """
 
@@ -60,6 +60,16 @@ def prose(path: Path) -> str:
     return "\n".join(lines)
 
 
+def broken_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Line and content of what a reflow of Markdown has broken: block quotes, and lines that stand twice."""
+    lines = re.sub(r"(?ms)^ *```.*?^ *```$|^¤+$", lambda code: "\n" * code[0].count("\n"), text).split("\n")
+    for index, line in enumerate(lines):
+        is_outside = index and lines[index - 1].startswith(">") and line.strip() and not line.startswith(">")
+        is_repeated = len(line) > 20 and not line.startswith("|") and line in lines[max(0, index - 3) : index]
+        if is_outside or is_repeated or (re.search(r"\w[^|]* > \w", line) and not line.startswith("|")):
+            yield index + 1, line.strip()
+
+
 def main(arguments: list[str]) -> int:
     """Prints the findings and returns the exit status."""
     suffixes = TEXT | {".py"} if "--python" in arguments else TEXT
@@ -73,6 +83,8 @@ def main(arguments: list[str]) -> int:
             for match in pattern.finditer(text):
                 line = text.count("\n", 0, match.start()) + 1
                 found.append(f"{name}:{line}: {' '.join(match[0].split())} -> {instead}")
+        for line, broken in broken_lines(text) if name.endswith(".md") else ():
+            found.append(f"{name}:{line}: {broken} -> mend the reflow: a block quote, or a line that stands twice")
         for line, word in names(ROOT / name) if name.endswith(".py") else ():
             for expression, instead in WORDS["names"].items():
                 if re.fullmatch(expression, word.lower().strip("_")):
