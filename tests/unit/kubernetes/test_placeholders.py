@@ -87,6 +87,10 @@ def test_placeholders_hold_all_gpus_but_one_during_a_state(cluster: Dealing, nod
     assert cluster.held == {}
 
 
+def test_the_plan_says_what_placeholders_hold(node: ClusterNode) -> None:
+    assert "while it measures; holds 1 other GPU by placeholder pods;" in node.plan(STUDY.strategies["mps"])
+
+
 def test_a_lost_placeholder_is_recreated(cluster: Dealing, node: ClusterNode) -> None:
     node.ensure(state("exclusive"))
     cluster.tenants.clear()

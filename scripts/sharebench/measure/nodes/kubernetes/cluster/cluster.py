@@ -39,9 +39,10 @@ def select_node(nodes: Sequence[Json], wanted: str, dra_nodes: Collection[str] =
         or any(name.startswith("nvidia.com/") for name in node.get("status", {}).get("capacity", {}))
     ]
     if len(found) != 1:
-        names = ", ".join(sorted(node["metadata"]["name"] for node in found))
-        problem = f"{len(found)} nodes have GPUs ({names})" if found else "no node has a GPU"
-        raise NodeError(f"{problem}; name the one to measure: kubernetes.node")
+        names = sorted(node["metadata"]["name"] for node in found)
+        problem = f"{len(found)} nodes have GPUs ({', '.join(names)})" if found else "no node has a GPU"
+        example = names[0] if names else "NAME"
+        raise NodeError(f"{problem}; name the one to measure: --config 'kubernetes={{node: {example}}}'")
     return found[0]
 
 

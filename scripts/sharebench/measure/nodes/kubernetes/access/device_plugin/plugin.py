@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import cast
 
+from sharebench.core.console import format_count
 from sharebench.measure.nodes.contract import Evidence, Grant, NodeError, State, item
 from sharebench.measure.nodes.kubernetes.access.base import Access, PodNeeds, view_of
 from sharebench.measure.nodes.kubernetes.access.device_plugin import keys, mig_instances, placeholders, readers
@@ -156,9 +157,11 @@ class DevicePluginAccess(Access):
             mig_change = (
                 f"has the MIG manager set up {what}, which ends all that uses the GPU, and restores the layout; "
             )
+        others = self._gpus - 1 if strategy.mechanism[0] != "mig" else 0
+        held = f"; holds {format_count(others, 'other GPU', 'other GPUs')} by placeholder pods" if others else ""
         return mig_change + (
             f"sets the node's label {CONFIG_LABEL} to a sharebench key in the device plugin's ConfigMap, "
-            "and a taint while it measures; label, ConfigMap and taints are restored when the run ends"
+            f"and a taint while it measures{held}; label, ConfigMap and taints are restored when the run ends"
         )
 
     # States.
