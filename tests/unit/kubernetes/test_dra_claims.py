@@ -183,6 +183,20 @@ def test_strategies_need_gates_and_versions(
 
 
 @pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        (PLAIN, None),
+        (MPS, "no MPS while it offers consumable shares; set CONSUMABLE_SHARES"),
+        (strategy("exclusive", claim_per="tenant"), "two claims may get the same GPU"),
+    ],
+)
+def test_devices_that_take_several_claims_do_not_serve_all(wanted: Strategy, words: str | None) -> None:
+    why = nvidia.refused_shares(wanted, offered(gpu() | {"allowMultipleAllocations": True}))
+    assert why is None if words is None else words in (why or "")
+    assert nvidia.refused_shares(wanted, WHOLE) is None, "the gate alone offers none"
+
+
+@pytest.mark.parametrize(
     ("wanted", "gates", "words"),
     [
         (LONG, {}, "set spec.draDriver.featureGates.TimeSlicingSettings: true in GPUCluster gpu-cluster"),

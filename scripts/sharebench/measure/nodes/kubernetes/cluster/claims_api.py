@@ -22,6 +22,8 @@ class DraDevice:
     capacity_bytes: Mapping[str, int]
     consumed_counters: Mapping[str, int] = field(default_factory=dict)
     """Amount that it uses of each counter of its GPU; empty if the device is not partitionable."""
+    takes_several_claims: bool = False
+    """Whether several claims may have it at the same time (KEP-5075)."""
 
 
 def is_served(api: Api) -> bool:
@@ -85,7 +87,8 @@ def offered_devices(slices: Iterable[Json], node: str) -> list[DraDevice]:
                 for consumed in device.get("consumesCounters") or ()
                 for name, value in consumed["counters"].items()
             }
-            devices.append(DraDevice(driver, pool, device["name"], attributes, capacity, counters))
+            takes_several = bool(device.get("allowMultipleAllocations"))
+            devices.append(DraDevice(driver, pool, device["name"], attributes, capacity, counters, takes_several))
     return sorted(devices, key=lambda device: (device.driver, device.pool, device.name))
 
 

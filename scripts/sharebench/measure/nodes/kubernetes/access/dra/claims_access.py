@@ -90,7 +90,12 @@ class DraAccess(Access):
     # For a cell.
 
     def infeasible(self, strategy: Strategy, replicas: int) -> str | None:
-        reason = self.missing() or strategy.profile_shortage(replicas) or nvidia.unsupported(strategy, self.driver)
+        reason = (
+            self.missing()
+            or strategy.profile_shortage(replicas)
+            or nvidia.unsupported(strategy, self.driver)
+            or nvidia.refused_shares(strategy, self.devices)
+        )
         result = reason or dra_claims.select_devices(self.devices, strategy, replicas)
         return result if isinstance(result, str) else None
 

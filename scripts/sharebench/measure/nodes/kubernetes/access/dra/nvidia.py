@@ -139,6 +139,18 @@ def unsupported(strategy: Strategy, driver: InstalledDriver | None) -> str | Non
     return None
 
 
+def refused_shares(strategy: Strategy, devices: Iterable[DraDevice]) -> str | None:
+    """Why devices that take several claims, as from driver 0.5 on, do not serve the strategy; None if they do."""
+    if not any(device.takes_several_claims for device in devices):
+        return None
+    remedy = "set CONSUMABLE_SHARES of its gpus container to disabled"
+    if strategy.mechanism[-1] == "mps":
+        return f"the DRA driver has no MPS while it offers consumable shares; {remedy}"
+    if strategy.claim_per == "tenant":
+        return f"the DRA driver offers consumable shares, so two claims may get the same GPU; {remedy}"
+    return None
+
+
 def sharing_config(strategy: Strategy, group: Sequence[DraDevice]) -> Json | None:
     """GpuConfig or MigDeviceConfig of a request for devices like these; None for the driver's default.
 
