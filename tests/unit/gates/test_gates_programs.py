@@ -108,7 +108,7 @@ def test_gates_compare_the_clients_own_time_with_its_requests(cpu_seconds: float
 
 
 @pytest.mark.parametrize(
-    ("reported", "counted", "passed"), [(400, 400, True), (403, 400, True), (410, 400, False), (0, 400, None)]
+    ("reported", "counted", "passed"), [(400, 400, True), (403, 400, True), (406, 400, False), (0, 400, None)]
 )
 def test_usage_that_differs_from_the_tokens_with_text_is_a_warning(
     reported: int, counted: int, passed: bool | None
@@ -120,7 +120,7 @@ def test_usage_that_differs_from_the_tokens_with_text_is_a_warning(
     assert (found and found["passed"]) == passed
     if found and not passed:
         assert found["severity"] == "warning"
-        assert "usage of tenant 1 is 2.5% off the tokens that came with text" in found["message"]
+        assert "usage of tenant 1 is 1.5% off the tokens that came with text" in found["message"]
 
 
 def test_failures_are_named_and_their_limit_is_the_workloads() -> None:
@@ -148,6 +148,22 @@ def test_requests_that_mostly_connect_are_a_warning(connections: int, passed: bo
         assert (
             found["message"] == "100% of the requests to tenant 0 needed a new connection, which their latency includes"
         )
+
+
+def test_failed_requests_connect_too() -> None:
+    server = served(loop_tenant()) | {"errors": 200}
+    server["generator"]["connections"] = 300
+    assert verdicts(server)["new_connections"]["value"] == 0.5
+
+
+@pytest.mark.parametrize("left", [0, 1, 2])
+def test_processes_that_a_program_left_are_counted(left: int) -> None:
+    job = {"iterations": 1, "completed": 1, "start_delay_seconds": 0.0, "completion_seconds": 1.5, "left_running": left}
+    ended = {"measured_by": "exit", "job": job}
+    assert "left_running" not in verdicts(served(loop_tenant()) | {"job": job}), "a server's own job leaves nothing"
+    found = verdicts(loop_tenant() | ended, loop_tenant() | ended | {"job": job | {"left_running": 0}})["left_running"]
+    assert (found["value"], found["passed"]) == (left, left == 0)
+    assert left == 0 or found["message"] == f"the container of tenant 0 ended with {left} processes still at work"
 
 
 @pytest.mark.parametrize(
