@@ -1,6 +1,7 @@
 # What the rules need to know about the study's cells. There are no rules here.
 from sharebench.model.spec import SPEC_KEYS, canonical_json, describe_part
 from sharebench.model.study_config import uses_several_devices
+from sharebench.read.tables.registry import table_names
 from sharebench.study import fingerprint as code
 from sharebench.study.cells import cell_from_path
 
@@ -89,6 +90,15 @@ def histogram_files():
     return [
         DATA / f"cells/{strategy}/{workload}/histograms.csv"
         for strategy, workload in STUDY.strategy_workload_pairs()
+    ]
+
+
+def table_files(names):
+    """The tables of these names that the study has, in the order of their registry."""
+    return [
+        f"<results>/tables/{name}.csv"
+        for name in table_names(STUDY.config)
+        if name in names
     ]
 
 

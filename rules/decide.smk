@@ -1,23 +1,16 @@
 # Decisions: cost, capacity and advice, computed from the tables.
 #
-# Inputs:  tables/{cells.csv,summary.csv}, with faults tables/isolation.csv, with jobs
-#          tables/jobs.csv, manifest.json, nodes/device.json; with an SLO also the records
+# Inputs:  tables/summary.csv, with faults tables/isolation.csv, with jobs tables/jobs.csv, manifest.json,
+#          nodes/device.json
 # Outputs: tables/{cost.csv,capacity.csv,advice.csv,advice.md,advice.json}
 # Steps:   decide answers the question of the config (slo, tenants, isolation, price_per_hour), on which no other job
 #          depends. `sharebench advise` answers others on the terminal.
 
-DECISION_TABLES = [
-    "<results>/tables/cells.csv",
-    "<results>/tables/summary.csv",
-    "<results>/manifest.json",
-    *(["<results>/tables/isolation.csv"] if STUDY.config["faults"] else []),
-    *(["<results>/tables/jobs.csv"] if has_jobs(STUDY.config) else []),
-]
-
 
 rule decide:
     input:
-        tables=DECISION_TABLES,
+        tables=table_files({"summary", "isolation", "jobs"}),
+        manifest="<results>/manifest.json",
         device="<data>/nodes/device.json",
     output:
         "<results>/tables/cost.csv",

@@ -1,6 +1,6 @@
 # Figures. One job draws all of them, because loading the plotting libraries takes longer than drawing.
 #
-# Inputs:  tables/*.csv
+# Inputs:  the tables that they are drawn from, manifest.json, nodes/device.json
 # Outputs: figures/{figure}.{svg,pdf,png}, for each figure that the study has (sharebench/read/figures/catalogue.py)
 from sharebench.read.figures.catalogue import ENTRIES, names_for
 
@@ -13,14 +13,9 @@ FIGURES = names_for(
 
 rule figures:
     input:
-        tables=[
-            "<results>/tables/cells.csv",
-            "<results>/tables/summary.csv",
-            "<results>/manifest.json",
-        ],
-        decisions=[
-            "<results>/tables/cost.csv",
-        ],
+        tables=table_files({ENTRIES[figure].table for figure in FIGURES}),
+        manifest="<results>/manifest.json",
+        device="<data>/nodes/device.json",
     output:
         [
             report(

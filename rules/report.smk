@@ -1,8 +1,10 @@
 # The report: one file, which opens offline.
 #
-# Inputs:  tables/*.csv, figures/*.svg, nodes/device.json
+# Inputs:  the tables that it shows, figures/*.svg, manifest.json, nodes/device.json
 # Outputs: report.html
 
+
+from sharebench.read.tables.registry import TABLES, UNREPORTED
 
 PUBLISHED = Path(workflow.basedir) / "published"
 
@@ -12,13 +14,8 @@ report: "captions/study.rst"
 
 rule report:
     input:
-        tables=[
-            "<results>/tables/cells.csv",
-            "<results>/tables/summary.csv",
-            "<results>/tables/contrasts.csv",
-            "<results>/tables/devices.csv",
-            "<results>/manifest.json",
-        ],
+        tables=table_files(TABLES.keys() - UNREPORTED),
+        manifest="<results>/manifest.json",
         decisions=rules.decide.output,
         figures=rules.figures.output,
         device="<data>/nodes/device.json",

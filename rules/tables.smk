@@ -1,15 +1,13 @@
 # Tables: the numbers of all records.
 #
 # Inputs:  cells/{strategy}/{workload}/n{replicas}/r{repeat}/raw.json, calibration/{workload}.json, nodes/device.json
-# Outputs: cells/{strategy}/{workload}/histograms.csv, tables/{cells,summary,contrasts,devices,stages,startup}.csv,
-#          tables/summary.{md,tex}, manifest.json,
-#          with pairs tables/interference.csv, with faults tables/isolation.csv, with jobs tables/jobs.csv, with
-#          Prometheus tables/prometheus.csv, with conformance cells tables/conformance.{csv,xml}
+# Outputs: cells/{strategy}/{workload}/histograms.csv, tables/{table}.csv, for each table that the study has
+#          (sharebench/read/tables/registry.py), tables/summary.md, manifest.json, with promises tables/conformance.xml
 # Steps:   export_histograms lists the buckets of one strategy and workload. aggregate checks that every record is
 #          complete, matches the config, and comes from one device and one set of frameworks; then it writes the tables.
 
-from sharebench.model.prometheus_options import has_prometheus
-from sharebench.model.study_config import has_conformance, has_jobs, has_streams
+from sharebench.model.study_config import has_streams
+from sharebench.read.tables.registry import TABLES, has_table
 
 
 rule export_histograms:
@@ -47,7 +45,7 @@ rule aggregate:
         device="<data>/nodes/device.json",
         promises=(
             [Path(workflow.basedir) / "config" / "promises.yaml"]
-            if has_conformance(STUDY.config)
+            if has_table("conformance", STUDY.config)
             else []
         ),
     output:
@@ -63,23 +61,14 @@ rule aggregate:
             category="Tables",
             labels={"table": "summary", "holds": "one row per combination"},
         ),
-        "<results>/tables/contrasts.csv",
         "<results>/tables/summary.md",
-        "<results>/tables/devices.csv",
-        "<results>/tables/stages.csv",
         "<results>/manifest.json",
-        "<results>/tables/startup.csv",
-        ["<results>/tables/interference.csv"] if STUDY.config["interference"] else [],
-        ["<results>/tables/isolation.csv"] if STUDY.config["faults"] else [],
+        table_files(set(TABLES) - {"cells", "summary"}),
         (
-            ["<results>/tables/conformance.csv", "<results>/tables/conformance.xml"]
-            if has_conformance(STUDY.config)
+            ["<results>/tables/conformance.xml"]
+            if has_table("conformance", STUDY.config)
             else []
         ),
-        ["<results>/tables/jobs.csv"] if has_jobs(STUDY.config) else [],
-        ["<results>/tables/prometheus.csv"]
-        if has_prometheus(STUDY.config["prometheus"])
-        else [],
         # The digest of the tables names the file, so it is missing when they are stale. Snakemake's metadata show that
         # too, but results can be copied without them.
         tabled=RESULTS / f".sharebench/tabled/{TABLES_DIGEST}",

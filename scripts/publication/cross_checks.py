@@ -14,9 +14,9 @@ from publication.findings import SOURCE_FILE, Contradicted, Filler, PublishedRat
 from publication.numbers import Number, number_from
 from publication.tables import markdown
 from sharebench.datasets import archive
+from sharebench.read.figures.looks import BLUE, ORANGE
 from sharebench.read.figures.page import PAGE_INCHES, Sheet, sheet
 from sharebench.read.figures.panels import draw_ratio, set_ratio_axes
-from sharebench.read.figures.style import BLUE, ORANGE
 from sharebench.read.report.words import format_number
 from sharebench.read.statistics.intervals import log_interval
 

@@ -2,16 +2,29 @@
 
 import shutil
 
-from pipeline.harness import JOBS_AFTER_TABLES, Checkout, table_jobs
+from pipeline.harness import Checkout, Jobs, table_jobs, unstub_jobs
 from tables import rows
 
 
 def test_another_question_rebuilds_only_the_advice(finished: Checkout) -> None:
+    answered: Jobs = {"decide": {""}, "report": {""}}
     for key in ("tenants=2", "isolation=fault"):
-        assert finished.run(config=[key], options=["--dry-run"]).ok().jobs == JOBS_AFTER_TABLES
-    assert finished.run(config=["price_per_hour=4.0"]).ok().jobs == JOBS_AFTER_TABLES
+        assert finished.run(config=[key], options=["--dry-run"]).ok().jobs == answered
+    assert finished.run(config=["price_per_hour=4.0"]).ok().jobs == answered
     assert finished.run(config=["price_per_hour=4.0"]).ok().jobs == {}
-    assert finished.run(options=["--dry-run"]).ok().jobs == JOBS_AFTER_TABLES
+    assert finished.run(options=["--dry-run"]).ok().jobs == answered
+
+
+def test_decision_and_report_need_no_records(finished: Checkout) -> None:
+    unstub_jobs(finished, "decide", "report")
+    page = finished.results / "report.html"
+    finished.run("report", options=["--forcerun", "decide"]).ok()
+    whole = page.read_text()
+    shutil.rmtree(finished.results / "cells")
+    assert finished.run("report", options=["--forcerun", "report"]).ok().jobs == {"report": {""}}
+    assert page.read_text() == whole and "Gates over 28 cells" in whole
+    again = finished.run("report", config=["slo={latency_ms: 50}"], options=["--forcerun", "decide", "--dry-run"])
+    assert "aggregate" in again.ok().jobs, "goodput needs the records"
 
 
 def test_an_slo_adds_goodput_to_the_tables(finished: Checkout) -> None:

@@ -12,10 +12,9 @@ import pandas as pd
 
 from sharebench.core.files import read_json, replace_atomically, write_json
 from sharebench.datasets import dataset
-from sharebench.model import prometheus_options, run_record
+from sharebench.model import run_record
 from sharebench.model.records.references import device_name, read_device
 from sharebench.model.records.types import Record
-from sharebench.model.study_config import has_conformance, has_jobs
 from sharebench.read import text
 from sharebench.read.cells.metrics import study_kinds
 from sharebench.read.cells.rows import reduce_record, split_by_workload
@@ -24,6 +23,7 @@ from sharebench.read.checker import Checker, RecordsRefused, refusal_message
 from sharebench.read.columns import ACTIVITY, ANSWERS, HOST, USE, TableRow, csv_text, table_frame
 from sharebench.read.slo import slo_limits
 from sharebench.read.tables.cells import cells_table, prometheus_rows, stage_rows
+from sharebench.read.tables.checks import evidence_rows, gate_rows, outcome_rows
 from sharebench.read.tables.conformance import conformance_table, junit
 from sharebench.read.tables.contrasts import contrasts_table
 from sharebench.read.tables.devices import (
@@ -35,6 +35,7 @@ from sharebench.read.tables.devices import (
 )
 from sharebench.read.tables.isolation import VictimCase, isolation_table, victim_cases
 from sharebench.read.tables.jobs import JobCell, job_cell, jobs_table
+from sharebench.read.tables.registry import TABLES, table_names
 from sharebench.read.tables.startup import Startup, Switches, cell_startups, startup_table
 from sharebench.read.tables.summary import interference_table, summary_table
 from sharebench.study.cells import Cell
@@ -42,16 +43,17 @@ from sharebench.study.public import public_command, public_config
 from sharebench.study.study import Study
 
 PACKAGES = ("snakemake", "numpy", "pandas", "matplotlib", "seaborn", "scipy", "prometheus-client")
-OPTIONAL_TABLES = {"interference", "jobs", "isolation", "prometheus", "conformance"}
-"""Tables that not every study has, each with a figure of the same name."""
+CHECKS = {"gates": gate_rows, "evidence": evidence_rows, "outcomes": outcome_rows}
+"""Tables with what makes a row of each record."""
 CONFOUNDED = "Each strategy was set up once, so differences between strategies are also differences in time."
 
 
-def _manifest(study: Study, run: run_record.RunRecord, units: int | None) -> dict[str, Any]:
+def _manifest(checker: Checker, run: run_record.RunRecord) -> dict[str, Any]:
+    study = checker.study
     return {
         "config": public_config(study.config),
         "node_kind": study.node_kind,
-        "device_units": units,
+        "device_units": checker.units,
         "order": study.order,
         "requested": {key: study.config[key] for key in dataset.MATRIX_KEYS},
         "not_shown": run["not_shown"],
@@ -60,6 +62,7 @@ def _manifest(study: Study, run: run_record.RunRecord, units: int | None) -> dic
         "git_dirty": run["git_dirty"],
         "argv": public_command(run["argv"], study.config),
         "run_id": run["run_id"],
+        "provenance": checker.provenance,
         "created_epoch_seconds": run.get("created_epoch_seconds", time.time()),
     }
 
@@ -73,7 +76,7 @@ def aggregate(data: Path, results: Path, tabled: Path) -> None:
     study = Study(run["config"])
     names = write_tables(study, data, results, run)
     # An earlier study in this folder may have had other optional tables.
-    for name in OPTIONAL_TABLES - names:
+    for name in TABLES.keys() - names:
         for leftover in (*results.glob(f"tables/{name}.*"), *results.glob(f"figures/{name}.*")):
             leftover.unlink(missing_ok=True)
     for outdated in (results / "partial", tabled.parent):
@@ -97,7 +100,7 @@ def write_tables(study: Study, data: Path, results: Path, run: run_record.RunRec
         if line not in run["not_shown"]:
             run = run | {"not_shown": f"{run['not_shown']} {line}".strip()}
     _write(tables, checker, run, results / "tables", "")
-    write_json(results / "manifest.json", _manifest(study, run, checker.units))
+    write_json(results / "manifest.json", _manifest(checker, run))
     return tables.keys()
 
 
@@ -124,19 +127,23 @@ def _build_tables(checker: Checker) -> dict[str, pd.DataFrame]:
     victims: list[VictimCase] = []
     jobs: list[JobCell] = []
     prometheus: list[TableRow] = []
+    checks: dict[str, list[TableRow]] = {name: [] for name in CHECKS}
     switches = _switches(checker)
     slo = slo_limits(study.config["slo"])
     kinds = study_kinds(study.config)
     conformance: list[Record] = []
+    has = set(table_names(study.config))
     for record in checker.records(study.table_cells()):
         key = record["cell"]
         cell = Cell(key["strategy"], key["workload"], key["replicas"], key["repeat"])
         cells.append(reduce_record(record, limits=slo))
         startups += cell_startups(record)
-        if has_conformance(study.config):
+        if "conformance" in has:
             conformance.append(record)
         switches.add(cell.strategy, record.get("switch"))
         prometheus += prometheus_rows(record)
+        for name, rows_of in CHECKS.items():
+            checks[name] += rows_of(record)
         if cell.workload in study.faults:
             victims += victim_cases(record)
         elif job := job_cell(record):
@@ -163,18 +170,19 @@ def _build_tables(checker: Checker) -> dict[str, pd.DataFrame]:
         "devices": devices_table(by_tenants, baseline, closed_loop_workloads(study.config)),
         "stages": table_frame("stages", stages),
         "startup": startup_table(startups, switches, [(cell.strategy, name, cell.replicas) for cell, name in expected]),
+        **{name: table_frame(name, rows) for name, rows in checks.items()},
     }
-    if names := study.config["interference"]:
-        tables["interference"] = interference_table(summary, names)
-    if has_jobs(study.config):
+    if "interference" in has:
+        tables["interference"] = interference_table(summary, study.config["interference"])
+    if "jobs" in has:
         queues = [strategy.name for strategy in study.strategies.values() if strategy.is_queue]
         jobs = pair_jobs_by_device(jobs, cells, queues)
         tables["jobs"] = jobs_table(jobs, (cell for cell in study.table_cells() if study.is_job(cell.workload)), queues)
-    if has_conformance(study.config):
+    if "conformance" in has:
         tables["conformance"] = conformance_table(conformance)
-    if prometheus_options.has_prometheus(study.config["prometheus"]):
+    if "prometheus" in has:
         tables["prometheus"] = table_frame("prometheus", prometheus)
-    if study.faults:
+    if "isolation" in has:
         faulty = [(cell.strategy, cell.workload) for cell in study.table_cells() if cell.workload in study.faults]
         repeats = study.config["fault_repeats"]
         tables["isolation"] = isolation_table(victims, faulty, study.faults, repeats)

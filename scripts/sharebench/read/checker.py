@@ -17,6 +17,7 @@ from sharebench.model.records.types import NodeFacts, Provenance, Record, Switch
 from sharebench.model.spec import workload_reference
 from sharebench.read.cells.gpu_columns import device_units
 from sharebench.read.gates.gates import read_judged
+from sharebench.read.tables.checks import provenance
 from sharebench.study.cells import Cell
 from sharebench.study.public import accepted_spec
 from sharebench.study.study import Study
@@ -89,6 +90,8 @@ class Checker:
         self.units: int | None = None
         """The device's SMs or cores, as far as the sound records know."""
         self.refused: dict[Path, str] = {}
+        self.provenance: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        """Name (run, Python, a package …) → each value with its number of sound records."""
         self._origins: dict[Path, _Origin] = {}
         self._is_joined: bool = study.config["measured_elsewhere"]
         """Whether several hosts or visits have measured the study, each with its calibrations and its software."""
@@ -170,6 +173,8 @@ class Checker:
             self.sound_count += 1
             self._earlier_count += record["code"] in self._earlier_codes.get(cell.workload, ())
             self.units = max(self.units or 0, device_units(record) or 0) or None
+            for name, value in provenance(record).items():
+                self.provenance[name][value] += 1
             yield record
 
     def mismatched(self) -> dict[Path, str]:

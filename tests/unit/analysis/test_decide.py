@@ -71,20 +71,6 @@ QUESTIONS: list[dict[str, Any]] = [
 ]
 
 
-def test_a_record_of_another_config_does_not_count(root: Path, tmp_path: Path) -> None:
-    """A repeat that the config no longer has, or a cell that it excludes."""
-    data = tmp_path / "data"
-    shutil.copytree(root, data)
-    shutil.copytree(data / "cells/mps/matmul/n4/r1", data / "cells/mps/matmul/n4/r99")
-    slo = NO_SLO | {"latency_ms": 12}
-    tables = []
-    for folder in (root, data):
-        asked(folder, tmp_path / folder.name, slo=slo)
-        tables.append(pd.read_csv(tmp_path / folder.name / "copy/tables/cost.csv"))
-    assert tables[0]["goodput_hz"].notna().any()
-    pd.testing.assert_frame_equal(*tables)
-
-
 @pytest.mark.parametrize("question", QUESTIONS, ids=str)
 def test_the_answer_fits_into_a_terminal(root: Path, tmp_path: Path, question: dict[str, Any]) -> None:
     _, text = asked(root, tmp_path, **question)

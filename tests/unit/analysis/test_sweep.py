@@ -3,6 +3,7 @@ of tenant, each bad end."""
 
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -25,10 +26,12 @@ from sharebench.read.cells.rows import reduce_record
 from sharebench.read.decide import decide
 from sharebench.read.figures import compare as figure
 from sharebench.read.figures import draw
+from sharebench.read.figures.catalogue import ENTRIES
 from sharebench.read.figures.style import theme
 from sharebench.read.gates import gates
-from sharebench.read.report import audit, page
+from sharebench.read.report import page
 from sharebench.read.tables.cells import prometheus_rows, stage_rows
+from sharebench.read.tables.checks import evidence_rows, gate_rows, outcome_rows, provenance
 from sharebench.read.tables.isolation import victim_cases
 from sharebench.read.tables.jobs import job_cell
 from sharebench.read.tables.startup import cell_startups
@@ -83,11 +86,18 @@ def make_everything(root: Path, of: Study, change: Callable[[Json], Json], drawn
     of.config["from"] = str(root)
     aggregate.write_tables(of, root, folder, dict(run))
     write_json(root / "manifest.json", read_json(folder / "manifest.json"))
+    # The rest is made from tables.
+    shutil.rmtree(root / "cells")
     results = decide.read_results(root, folder)
     asked: dict[str, Any] = {"slo": NO_SLO | {"latency_ms": 8.0}, "tenants": 3, "isolation": "fault"}
     decide.write_answer(results, QUESTION | asked | {"price_per_hour": 2.0})  # type: ignore[arg-type]
     for name in drawn:
-        draw.draw_figure(name, root, folder, ("svg",))
+        # With the tables only that a figure declares.
+        only = root / "drawn" / name
+        for file in ("manifest.json", f"tables/{ENTRIES[name].table}.csv"):
+            (only / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(folder / file, only / file)
+        draw.draw_figure(name, root, only, ("svg",), target=folder / "figures" / name)
     page.write_report(root, folder)
     explained(folder)
     return pd.read_csv(folder / "tables/summary.csv")
@@ -97,9 +107,11 @@ def taken(record: Json) -> None:
     """Make everything that needs one record only."""
     record["gates"] = gates.evaluate(record)
     json.dumps(record, allow_nan=False)
-    for make in (reduce_record, cell_startups, prometheus_rows, victim_cases, job_cell, stage_rows):
+    for make in (reduce_record, job_cell):
         make(record)
-    device_units(record), audit.Audit().add(record)
+    for rows in (cell_startups, prometheus_rows, victim_cases, stage_rows, gate_rows, evidence_rows, outcome_rows):
+        list(rows(record))
+    device_units(record), provenance(record)
 
 
 def explained(folder: Path) -> None:

@@ -29,7 +29,6 @@ GPU_CELLS = {"nvidia matmul", "kubernetes matmul"}
 MATMUL_CELLS = {"cpu matmul", "cpu mix", "cpu fault", *GPU_CELLS}
 CELLS = CPU_CELLS | GPU_CELLS | {"simulated"}
 NODES = {"cpu node", "nvidia node"}
-DRAWING_STAGES = {"figures", "report", "together"}
 PROBES = {"timeslice", "answers"}
 TABLE_STAGES = {"export", "tables", "together"}
 
@@ -82,7 +81,7 @@ def measuring_fingerprints() -> dict[str, str]:
             CELLS | NODES | TABLE_STAGES | {"archive", "decisions", "figures", "report", *PROBES},
         ),
         ("sharebench/read/columns.csv", {"tables", "decisions"}),
-        ("sharebench/read/gates/gates.py", TABLE_STAGES | {"decisions", "report"}),
+        ("sharebench/read/gates/gates.py", TABLE_STAGES | {"decisions"}),
         ("sharebench/study/study.py", {"archive", "tables", "together", *PROBES}),
         ("sharebench/measure/nodes/contract.py", CELLS | NODES | PROBES),
         ("sharebench/measure/nodes/simulated/node.py", {"simulated"}),
@@ -95,7 +94,7 @@ def measuring_fingerprints() -> dict[str, str]:
         ("sharebench/measure/cell/fault.py", {"cpu fault", *PROBES}),
         ("sharebench/measure/cell/prometheus/procedure.py", {"cpu watched", *PROBES}),
         ("sharebench/datasets/ro_crate.py", {"archive", "together"}),
-        ("sharebench/read/figures/style.py", DRAWING_STAGES),
+        ("sharebench/read/figures/style.py", {"figures", "together"}),
         ("sharebench/measure/run/jobs.py", PROBES),
         ("sharebench/measure/run/timeslice/probe.py", {"timeslice"}),
         ("sharebench/read/tables/summary.py", {"tables"}),

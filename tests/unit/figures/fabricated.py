@@ -112,14 +112,20 @@ def _made(label: str, strategies: tuple[str, ...]) -> TemporaryDirectory[str]:
     """The data set, made once; it goes with this process."""
     folder = TemporaryDirectory()
     root, of = Path(folder.name), study(strategies)
-    run = measured.write_data_set(root, of, lambda record: _as_told(record, label))
-    # The tables come from a data set, whose measuring code may be older; then the study becomes one of this host.
-    of.config["from"] = str(root)
-    aggregate.write_tables(of, root, root, {**run, **RUN})  # type: ignore[typeddict-item]
-    manifest = read_json(root / "manifest.json")
-    write_json(root / "manifest.json", manifest | {"config": manifest["config"] | {"from": None}})
+    measured.write_data_set(root, of, lambda record: _as_told(record, label))
+    table_again(root, strategies)
     decide_again(root)
     return folder
+
+
+def table_again(root: Path, strategies: Sequence[str] = MECHANISMS) -> None:
+    """Write the tables of the cells from their records."""
+    of = study(strategies)
+    # They come from a data set, whose measuring code may be older; then the study becomes one of this host.
+    of.config["from"] = str(root)
+    aggregate.write_tables(of, root, root, {"not_shown": "", **RUN})  # type: ignore[typeddict-item]
+    manifest = read_json(root / "manifest.json")
+    write_json(root / "manifest.json", manifest | {"config": manifest["config"] | {"from": None}})
 
 
 def decide_again(root: Path, data: Path | None = None, latency_ms: float = 20.0) -> None:

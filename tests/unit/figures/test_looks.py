@@ -10,7 +10,7 @@ from unit.studies import base_config
 
 from sharebench.model import strategies
 from sharebench.model.config.load import load
-from sharebench.read.figures.style import COLORS, strategy_looks
+from sharebench.read.figures.looks import COLORS, strategy_looks
 
 CONFIG = Path(__file__).parents[3] / "config"
 

@@ -17,7 +17,7 @@ from unit.figures import fabricated, serving
 
 from sharebench.core.files import Refusal
 from sharebench.model.study_config import from_json
-from sharebench.read.figures import catalogue, data, draw, over_replicas, style
+from sharebench.read.figures import catalogue, data, draw, looks, over_replicas, style
 from sharebench.read.figures import page as sheet
 
 pytestmark = pytest.mark.usefixtures("themed")
@@ -26,7 +26,7 @@ SCRIPT = Path(__file__).parents[3] / "scripts" / "job.py"
 PLAIN = catalogue.names_for({"interference": [], "faults": [], "workloads": []}, "nvidia")
 PLAIN.remove("utilisation")  # test_serving.py has a device that counts its activity
 IN_ALL_FORMATS = "throughput"
-LOOKS = style.strategy_looks(list(fabricated.MECHANISMS), [])
+LOOKS = looks.strategy_looks(list(fabricated.MECHANISMS), [])
 
 
 @pytest.fixture(scope="module")

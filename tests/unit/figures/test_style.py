@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from sharebench.read.figures.style import THEME, format_factor, log_ticks, set_log_axis, theme
+from sharebench.read.figures.data import format_factor
+from sharebench.read.figures.style import THEME, log_ticks, set_log_axis, theme
 
 
 @pytest.mark.parametrize(

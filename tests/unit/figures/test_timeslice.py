@@ -18,12 +18,12 @@ from unit.figures import fabricated
 from sharebench.core.files import write_json
 from sharebench.measure.run.timeslice.probe import write_table
 from sharebench.measure.run.timeslice.slices import analyse
+from sharebench.read.figures import looks, style, timeslice
 from sharebench.read.figures import page as sheet
-from sharebench.read.figures import style, timeslice
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "job.py"
 CATALOGUE = ["exclusive", "time-slicing", "mps", "streams"]
-LOOKS = style.strategy_looks(CATALOGUE, [])
+LOOKS = looks.strategy_looks(CATALOGUE, [])
 SWITCH_NS, SLICE_NS = 150_000, 2_000_000
 END_NS = 1_000_000_000
 REASON = "streams need a workload with a captured graph"

@@ -8,7 +8,6 @@ from unit.factories import back_to_back, gate_verdict, record, served, tenant
 
 from sharebench.read.cells.rows import reduce_record
 from sharebench.read.gates import gates
-from sharebench.read.report.audit import Audit
 
 WORDS = [f"t{number}" for number in range(32)]
 VALUES = [-0.5 - 0.1 * (number % 5) for number in range(32)]
@@ -63,8 +62,6 @@ def test_nonsense_excludes_a_cell_and_rounding_does_not(case: tuple[list[Ask] | 
     assert message in verdict["message"] and ("tenant 1" in verdict["message"]) == bool(message)
     found = [row.other_columns["answers_difference_nats"] for row in reduce_record(cell).rows]  # type: ignore[arg-type]
     assert found == [0.0, pytest.approx(difference, abs=0.01)]
-    (audit := Audit()).add(cell)  # type: ignore[arg-type]
-    assert list(audit.answers.values()) == [found]
 
 
 def test_a_server_that_varies_alone_may_vary_as_much_times_five() -> None:

@@ -35,6 +35,7 @@ from sharebench.read.figures.catalogue import ENTRIES as FIGURES
 from sharebench.read.gates import drift, gates
 from sharebench.read.gates import load as gates_load
 from sharebench.read.tables import summary
+from sharebench.read.tables.registry import TABLES
 from sharebench.study.study import Study
 from tenant.contract import TIMELINE_SLOTS
 
@@ -93,6 +94,8 @@ def written_by_rules() -> dict[str, str]:
         for rule in re.split(r"^rule ", file.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
             name = rule.split(":")[0]
             for block in re.findall(r"^    (?:output|log):\n((?: {8}.*\n)+)", rule, flags=re.MULTILINE):
+                if "table_files(" in block:
+                    found |= {f"tables/{table}.csv": name for table in TABLES}
                 for path in re.findall(r'"<results>/([^"]+)"', block):
                     found[path] = name
                 for path in re.findall(r'RESULTS / f"([^"]+)"', block):

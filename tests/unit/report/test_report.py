@@ -4,6 +4,7 @@ import json
 import re
 import runpy
 import shutil
+import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -130,6 +131,7 @@ def change(root: Path, cell: str, **changes: Any) -> None:
 def test_todays_gates_are_counted_and_their_failures_listed(root: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(root, tmp_path / "copy")
     change(copy, "mps/matmul/n4/r1", telemetry={"host_steal_percent": None})
+    fabricated.table_again(copy)
     report.write_report(copy, copy)
     text = Page((copy / "report.html").read_text(encoding="utf-8")).text
     assert "Gates over 60 cells" in text
@@ -185,15 +187,16 @@ def test_the_script_writes_the_same_report_and_nothing_else(root: Path, html: st
 def test_a_study_on_a_gpu_with_a_crash_is_reported(tmp_path: Path) -> None:
     """A GPU, strategies in order of time, a subset, a crash with its log, an open load, no intervals."""
     root = fabricated.write(tmp_path / "results", label="", strategies=["exclusive", "mps"])
-    manifest = json.loads((root / "manifest.json").read_text())
-    manifest |= {"order": "strategy", "not_shown": "Not shown: mig.", "git_commit": None, "git_dirty": None}
-    manifest["config"]["workload_catalogue"]["hashing"]["load"] = {"arrival": "poisson", "rate_of_capacity": 0.2}
-    (root / "manifest.json").write_text(json.dumps(manifest))
     path = root / "cells/mps/hashing/n4/r1/raw.json"
     raw = json.loads(path.read_text())
     raw |= {"status": "crashed", "reason": "tenant 2 ended with code 1", "gates": []}
     raw["tenants"][2]["exit"] = {"code": 1, "reason": "it raised", "log_tail": "ValueError: <b>no</b>"}
     path.write_text(json.dumps(raw))
+    fabricated.table_again(root, ["exclusive", "mps"])
+    manifest = json.loads((root / "manifest.json").read_text())
+    manifest |= {"order": "strategy", "not_shown": "Not shown: mig.", "git_commit": None, "git_dirty": None}
+    manifest["config"]["workload_catalogue"]["hashing"]["load"] = {"arrival": "poisson", "rate_of_capacity": 0.2}
+    (root / "manifest.json").write_text(json.dumps(manifest))
     summary = pd.read_csv(root / "tables" / "summary.csv")
     summary.loc[:, summary.columns.str.endswith(("_low", "_high"))] = float("nan")
     summary.loc[summary["strategy"] == "exclusive", "slowdown"] = float("nan")
@@ -208,6 +211,13 @@ def test_a_study_on_a_gpu_with_a_crash_is_reported(tmp_path: Path) -> None:
     assert "<b>" not in html
     assert "open: poisson arrivals, 0.2 of what one exclusive tenant can do" in text
     assert "git checkout" not in text and "local changes" not in text
+
+
+def test_the_report_loads_no_library_that_draws() -> None:
+    script = "import sys, sharebench.read.report.page; print({'matplotlib', 'seaborn', 'scipy'} & set(sys.modules))"
+    environment = {"PYTHONPATH": str(SCRIPT.parent)}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
 
 
 def test_a_remark_common_to_all_rows_is_shown_once() -> None:
@@ -271,9 +281,10 @@ def test_value_text(value: Any, text: str) -> None:
 def test_long_lists_are_cut_with_a_note(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(root, tmp_path / "copy")
     change(tmp_path / "copy", "mps/matmul/n4/r1", evidence={"holds": False, "observed": "second failure"})
+    fabricated.table_again(tmp_path / "copy")
     monkeypatch.setattr(report, "MAX_LISTED", 1)
     report.write_report(tmp_path / "copy", tmp_path / "copy")
     text = Page((tmp_path / "copy" / "report.html").read_text(encoding="utf-8")).text
-    assert "the first 1 of 2 (tables/cells.csv has all)" in text
-    assert "second failure" not in text
+    assert "the first 1 of 2 (tables/gates.csv has all)" in text
+    assert "mps, matmul, N = 4, repeat 1" not in text
     assert "evidence invalid 52 2 0" in text

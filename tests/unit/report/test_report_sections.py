@@ -10,7 +10,7 @@ from unit.edited import edited_json
 from unit.figures import fabricated
 
 from sharebench.read.columns import table_frame
-from sharebench.read.figures.style import COLORS
+from sharebench.read.figures.looks import COLORS
 from sharebench.read.report import page
 from sharebench.read.report.sections.comparisons import several_tenants
 

@@ -22,7 +22,7 @@ from sharebench.read.decide import advice_text, documented
 from sharebench.read.decide.advice import Demand, Level, Option
 from sharebench.read.decide.answers import ON_A_STAND_IN, Answer, Reason, answer_question
 from sharebench.read.decide.capacity import capacity_table, describe_capacity
-from sharebench.read.decide.cost import CostKey, cost_table
+from sharebench.read.decide.cost import cost_table
 from sharebench.read.decide.device import DeviceLimits, device_limits
 from sharebench.read.decide.documented import Isolation, measured_faults
 from sharebench.read.decide.options import strategy_options, unavailable_reason
@@ -31,14 +31,10 @@ from sharebench.read.decide.rows import SummaryRow, summary_rows
 from sharebench.read.decide.terms import USUAL, Terms
 from sharebench.read.finished import NoResults
 from sharebench.read.slo import LATENCY, slo_limits
-from sharebench.study.cells import Cell
-
-CELL_COLUMNS = ["strategy", "workload", "replicas", "repeat"]
 
 
 @dataclass(frozen=True)
 class Results:
-    data: Path
     root: Path
     config: StudyConfig
     name: str
@@ -48,8 +44,6 @@ class Results:
     queue: str
     """The strategy that runs jobs one after another."""
     device: DeviceLimits
-    raw: Mapping[CostKey, Sequence[Path]]
-    """The existing records of the valid cells; records of another config may lie next to them."""
     most_tenants: int
     """The largest number of tenants of a cell."""
     summary: Sequence[SummaryRow]
@@ -70,7 +64,7 @@ class Results:
 
 
 def read_results(data: Path, root: Path, others: Sequence[Path] = ()) -> Results:
-    """Read the tables under `root` of the cells under `data`. Raises NoResults where there are none.
+    """Read the tables under `root`, and the node's facts under `data`. Raises NoResults where there are none.
 
     The faults that `others`, further studies of the same GPU, have measured count too.
     """
@@ -78,7 +72,6 @@ def read_results(data: Path, root: Path, others: Sequence[Path] = ()) -> Results
         manifest = read_json(root / "manifest.json", "config", "node_kind")
         node = read_device(data / "nodes" / "device.json")["node"]
         summary = read_table(root / "tables" / "summary.csv")
-        cells = read_table(root / "tables" / "cells.csv", columns=[*CELL_COLUMNS, "valid"])
     except OSError as error:
         raise NoResults(root, error) from None
     config = from_json(manifest["config"])
@@ -92,7 +85,6 @@ def read_results(data: Path, root: Path, others: Sequence[Path] = ()) -> Results
     supported = {
         name: each for name, each in own.items() if unsupported_reason(kind, entries[name], each.access) is None
     }
-    valid = sorted({Cell(*found) for found in cells[cells["valid"]][CELL_COLUMNS].itertuples(index=False)})
     rows = [row for row in summary_rows(summary) if not is_control(row.strategy)]
     entries_of_workloads = config["workload_catalogue"]
     jobs = {name for name, entry in entries_of_workloads.items() if entry.is_job}
@@ -100,7 +92,6 @@ def read_results(data: Path, root: Path, others: Sequence[Path] = ()) -> Results
     mixes = [row for row in rows if "+" in row.workload or row.workload in mixed]
     named = {f"{other.resolve().parent.name}/{other.name}": other for other in others}
     return Results(
-        data=data,
         root=root,
         config=config,
         name=device_name(node),
@@ -108,10 +99,6 @@ def read_results(data: Path, root: Path, others: Sequence[Path] = ()) -> Results
         strategies=supported,
         queue=next((name for name, each in on_node.items() if each.is_queue), "sequential"),
         device=device,
-        raw={
-            group: [path for cell in own if (path := data / cell.raw).exists()]
-            for group, own in group_by(valid, lambda cell: (cell.strategy, cell.workload, cell.replicas)).items()
-        },
         most_tenants=max((row.replicas for row in rows), default=1),
         summary=[row for row in rows if row not in mixes and row.workload not in jobs],
         mixes=mixes,
@@ -170,7 +157,7 @@ def answer(results: Results, question: Question, terms: Terms = USUAL) -> Answer
         price_per_hour=question["price_per_hour"],
         margin_percent=terms.margin_percent,
     )
-    cost = cost_table(results.summary, demand.price_per_hour, slo, results.raw, studies)
+    cost = cost_table(results.summary, demand.price_per_hour, slo, studies)
     levels = {workload: name for name, sweep in sweeps_by_entry(results.config).items() for workload in sweep.values}
     capacity = capacity_table(results.summary, slo, results.workloads, levels, studies)
     wanted = question.get("workloads")

@@ -11,12 +11,12 @@ from sharebench.read.slo import LATENCY, PART_LABELS
 from sharebench.read.statistics.intervals import Estimate
 
 MEAN, TOTAL, TOKENS = "latency_mean_seconds", "throughput_total_hz", "output_tokens_total_hz"
-SLOWDOWN, STP = "slowdown", "stp"
+GOODPUT, SLOWDOWN, STP = "goodput_total_hz", "slowdown", "stp"
 PERCENTILES = ("p99", "p95", "p50", "mean")
 """An SLO is compared with the first of these that is known."""
 METRICS = (
     *(f"{part}_{name}_seconds" for part in PART_LABELS for name in PERCENTILES),
-    *(TOTAL, TOKENS, SLOWDOWN, STP),
+    *(TOTAL, TOKENS, GOODPUT, SLOWDOWN, STP),
 )
 """Columns of the summary that a decision reads."""
 

@@ -5,8 +5,9 @@ from pathlib import Path
 import pandas as pd
 
 from sharebench.core.files import read_json
+from sharebench.read.figures.looks import COLORS, DASHES, MARKERS
 from sharebench.read.figures.page import PAGE_INCHES, Sheet, explain_blank, save, sheet
-from sharebench.read.figures.style import COLORS, DASHES, MARKERS, theme
+from sharebench.read.figures.style import theme
 
 TITLE = "Wrong answers by share of the SMs"
 

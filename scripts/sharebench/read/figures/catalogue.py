@@ -6,19 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sharebench.model.capabilities import NODE_KINDS
-from sharebench.model.study_config import StudyConfig, has_conformance, has_jobs, has_streams, sweeps_by_entry
+from sharebench.model.study_config import StudyConfig, has_streams, sweeps_by_entry
+from sharebench.read.tables.registry import has_table
 
 NEEDS: Mapping[str, Callable[[StudyConfig, str], object]] = {
     "": lambda config, node_kind: True,
-    "pairs": lambda config, node_kind: config["interference"],
-    "jobs": lambda config, node_kind: has_jobs(config),
-    "conformance": lambda config, node_kind: has_conformance(config),
-    "faults": lambda config, node_kind: config["faults"],
     "streams": lambda config, node_kind: has_streams(config),
     "sweeps": lambda config, node_kind: sweeps_by_entry(config),
     "gpu": lambda config, node_kind: NODE_KINDS[node_kind].has_gpus,
 }
-"""Conditions of figures: whether a study with this config on this kind of node has what they need."""
+"""Conditions of figures besides their tables: whether a study with this config on this kind of node meets them."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +24,8 @@ class Entry:
 
     title: str
     caption: str
+    table: str = "summary"
+    """The table that it is drawn from; a study without it has no such figure."""
     needs: str = ""
     """One of NEEDS."""
     column: str = ""
@@ -95,7 +94,7 @@ ENTRIES: dict[str, Entry] = {
         "strategies have one colour scale, logarithmic, on which 1 is white: as fast as alone. On the "
         "diagonal a workload is next to its own kind. A row of dark cells is a workload that suffers, a column "
         "of them one that others suffer from.",
-        needs="pairs",
+        table="interference",
     ),
     "jobs": Entry(
         "Makespan of jobs by their number",
@@ -104,7 +103,7 @@ ENTRIES: dict[str, Entry] = {
         "jobs one after another, each alone on the device: a strategy below it saves time, one above it "
         "costs time. Where no queue was measured, the dashed grey line is N times one exclusive job. What has "
         "no value is named below the axis, with the reason.",
-        needs="jobs",
+        table="jobs",
     ),
     "startup": Entry(
         "Time to the first result",
@@ -114,6 +113,7 @@ ENTRIES: dict[str, Entry] = {
         "importing the framework, opening a context on the device, loading model and data, and the first iteration. "
         "Means over tenants and cells. How long a strategy takes to be left, and a tenant to be warm, is in "
         "tables/startup.csv.",
+        table="startup",
     ),
     "isolation": Entry(
         "Who dies",
@@ -121,14 +121,14 @@ ENTRIES: dict[str, Entry] = {
         "of the other, at worst over victims and repeats. Unharmed: as fast as before the fault. Slowed: by how much "
         "at worst, and for how long. Failed: it ended, or gave no answer any more. Survived: it went on, but its "
         "latencies cannot be judged.",
-        needs="faults",
+        table="isolation",
     ),
     "conformance": Entry(
         "Which promises are kept",
         "What each strategy promises by its documentation, against what was measured: blue is kept, dark red is "
         "broken, grey is not promised, and white was not measured. The number is the measured one, in the unit of the "
         "promise. Limits and sources are in tables/conformance.csv.",
-        needs="conformance",
+        table="conformance",
     ),
 }
 
@@ -142,5 +142,7 @@ def names_for(config: StudyConfig, node_kind: str, summary: Path | None = None) 
     return [
         name
         for name, entry in ENTRIES.items()
-        if NEEDS[entry.needs](config, node_kind) and (columns is None or entry.column in ("", *columns))
+        if has_table(entry.table, config)
+        and NEEDS[entry.needs](config, node_kind)
+        and (columns is None or entry.column in ("", *columns))
     ]

@@ -9,9 +9,10 @@ from matplotlib.axes import Axes
 
 from sharebench.model.spec import workload_label
 from sharebench.read.figures.data import Row, table_rows
+from sharebench.read.figures.looks import BLUE
 from sharebench.read.figures.page import Sheet, explain_blank, sheet
 from sharebench.read.figures.panels import draw_ratio, interval_columns, set_ratio_axes
-from sharebench.read.figures.style import BLUE, GREY, SMALL_POINTS
+from sharebench.read.figures.style import GREY, SMALL_POINTS
 
 METRIC = "latency_mean_seconds"
 ROW_INCHES = 0.16

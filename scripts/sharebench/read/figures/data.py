@@ -1,5 +1,6 @@
-"""The input of figures: the study's facts and its tables, and from large files only what is drawn."""
+"""What figures and report show: the study's facts, its tables, and words about their rows."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from sharebench.core.files import read_json
 from sharebench.model.records.references import read_device
 from sharebench.model.records.types import NodeFacts
 from sharebench.model.strategies import all_strategies, is_control
-from sharebench.model.study_config import StudyConfig, from_json, is_stream, sweeps_by_entry
+from sharebench.model.study_config import StudyConfig, Sweep, from_json, is_stream, sweeps_by_entry
 from sharebench.read.columns import read_table
 from sharebench.read.finished import NoResults
 
@@ -28,11 +29,21 @@ ABSENCE_REASONS = {
     "missing": "not measured",
     "not-measured": "not measured",
 }
+LOAD_LABELS = {
+    "concurrency": "requests in flight per tenant",
+    "concurrency_total": "requests in flight at all tenants",
+    "rate_hz": "requests/s per tenant",
+    "rate_of_capacity": "load over the capacity of one tenant",
+}
+LABELS_FOR_ALL = {
+    "rate_hz": "requests/s for all tenants",
+    "rate_of_capacity": "load of all tenants over the capacity of one",
+}
 
 
 @dataclass(frozen=True)
 class DrawnStudy:
-    """A study's files, and the facts that every figure shows."""
+    """A study's tables, and the facts that every figure shows."""
 
     data: Path
     results: Path
@@ -143,9 +154,6 @@ class DrawnStudy:
         """The same of a figure with a panel for each workload."""
         return f"{self.omissions} {self.undrawn_note}".strip()
 
-    def cell_folder(self, strategy: str, workload: str, replicas: int, repeat: int) -> Path:
-        return self.data / "cells" / strategy / workload / f"n{replicas}" / f"r{repeat}"
-
 
 def _evenly_spaced(loads: Sequence[str]) -> Sequence[str]:
     """At most MAX_LOADS of these, with the first and the last."""
@@ -186,3 +194,35 @@ def absences(rows: pd.DataFrame, metrics: Iterable[str]) -> list[str]:
         f"{row['workload']}: {row['strategy']} at {row['replicas']} tenants is {absence_reason(row)}"
         for row in table_rows(rows[rows[list(metrics)].isna().any(axis="columns")])
     ]
+
+
+def load_label(sweep: Sweep) -> str:
+    return (LABELS_FOR_ALL if sweep.is_for_all else LOAD_LABELS).get(sweep.by, LOAD_LABELS[sweep.by])
+
+
+def format_factor(value: float) -> str:
+    """A factor without an exponent: 1.02, 24.4, 1,220; two decimals below ten, three figures above."""
+    if value < 9.995:
+        return f"{value:.2f}"
+    return f"{float(f'{value:.3g}'):,.{1 if value < 99.95 else 0}f}"
+
+
+def worst_outcome(rows: pd.DataFrame) -> tuple[str, str]:
+    """The worst outcome over the victims of one strategy and fault (empty if not known), and its text."""
+    total = {name: int(rows[name].sum()) for name in ("failed", "slowed", "unharmed", "unjudged")}
+    count = sum(total.values())
+    if not count:
+        return "", "no value"
+    worst = next(name for name in total if total[name])
+    if worst == "unjudged":
+        return "survived", "survived"
+    is_whole = count == 1 or (worst == "unharmed" and not total["unjudged"])
+    share = "" if is_whole else f" {total[worst]} of {count}"
+    return worst, worst + share + (_slowdown_text(rows) if worst == "slowed" else "")
+
+
+def _slowdown_text(rows: pd.DataFrame) -> str:
+    slowed = rows[rows["slowed"] > 0]
+    worst = float(slowed["slowed_ratio"].max())
+    factor = "" if math.isnan(worst) else f"{format_factor(worst)} × "
+    return f"\n{factor}for {slowed['slowed_seconds'].max():.2g} s"

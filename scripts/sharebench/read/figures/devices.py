@@ -7,9 +7,10 @@ import pandas as pd
 from matplotlib.lines import Line2D
 
 from sharebench.read.figures.data import DrawnStudy
+from sharebench.read.figures.looks import BLUE, MARKERS
 from sharebench.read.figures.page import Sheet, explain_blank, sheet
 from sharebench.read.figures.panels import set_row_axis
-from sharebench.read.figures.style import BLUE, GREY, MARKERS
+from sharebench.read.figures.style import GREY
 
 TITLE = "Devices of one product against each other"
 BAND_COLOR = "#d9d9d9"

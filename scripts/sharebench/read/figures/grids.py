@@ -3,15 +3,14 @@
 import math
 from collections.abc import Sequence
 
-import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.patches import Rectangle
 
-from sharebench.read.figures.data import DrawnStudy, Row, absence_reason, table_rows
+from sharebench.read.figures.data import DrawnStudy, Row, absence_reason, format_factor, table_rows, worst_outcome
 from sharebench.read.figures.page import PAGE_INCHES, Sheet, study_sheet
-from sharebench.read.figures.style import GREY, SMALL_POINTS, TEXT_POINTS, format_factor
+from sharebench.read.figures.style import GREY, SMALL_POINTS, TEXT_POINTS
 
 CHARACTER_INCHES = 0.055
 """Width of a character of a tick label."""
@@ -130,24 +129,3 @@ def isolation(study: DrawnStudy) -> Sheet:
     ax.set(xlim=(-0.5, len(kinds) - 0.5), ylim=(len(strategies) - 0.5, -0.5))
     label_grid(ax, kinds, strategies)
     return page
-
-
-def worst_outcome(rows: pd.DataFrame) -> tuple[str, str]:
-    """The worst outcome over the victims of one strategy and fault (empty if not known), and its text."""
-    total = {name: int(rows[name].sum()) for name in ("failed", "slowed", "unharmed", "unjudged")}
-    count = sum(total.values())
-    if not count:
-        return "", "no value"
-    worst = next(name for name in total if total[name])
-    if worst == "unjudged":
-        return "survived", "survived"
-    is_whole = count == 1 or (worst == "unharmed" and not total["unjudged"])
-    share = "" if is_whole else f" {total[worst]} of {count}"
-    return worst, worst + share + (_slowdown_text(rows) if worst == "slowed" else "")
-
-
-def _slowdown_text(rows: pd.DataFrame) -> str:
-    slowed = rows[rows["slowed"] > 0]
-    worst = float(slowed["slowed_ratio"].max())
-    factor = "" if math.isnan(worst) else f"{format_factor(worst)} × "
-    return f"\n{factor}for {slowed['slowed_seconds'].max():.2g} s"

@@ -8,8 +8,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter
 
-from sharebench.model.study_config import Sweep, sweeps_by_entry
-from sharebench.read.figures.data import POINT_COLUMNS, DrawnStudy, absences
+from sharebench.model.study_config import sweeps_by_entry
+from sharebench.read.figures.data import POINT_COLUMNS, DrawnStudy, absences, load_label
+from sharebench.read.figures.looks import StrategyLook, strategy_looks
 from sharebench.read.figures.page import Sheet, explain_blank, study_sheet
 from sharebench.read.figures.panels import (
     P99_LINE,
@@ -23,24 +24,9 @@ from sharebench.read.figures.panels import (
     slo_keys,
     strategy_keys,
 )
-from sharebench.read.figures.style import StrategyLook, strategy_looks
 
 REQUEST_PARTS = {"latency": "latency"}
-LOAD_LABELS = {
-    "concurrency": "requests in flight per tenant",
-    "concurrency_total": "requests in flight at all tenants",
-    "rate_hz": "requests/s per tenant",
-    "rate_of_capacity": "load over the capacity of one tenant",
-}
-LABELS_FOR_ALL = {
-    "rate_hz": "requests/s for all tenants",
-    "rate_of_capacity": "load of all tenants over the capacity of one",
-}
 MAX_COLUMNS = 4
-
-
-def load_label(sweep: Sweep) -> str:
-    return (LABELS_FOR_ALL if sweep.is_for_all else LOAD_LABELS).get(sweep.by, LOAD_LABELS[sweep.by])
 
 
 class LoadPanel(NamedTuple):

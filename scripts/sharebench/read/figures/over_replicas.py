@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, FixedFormatter, FixedLocator
 
 from sharebench.read.figures.data import POINT_COLUMNS, DrawnStudy, absence_reason, table_rows
+from sharebench.read.figures.looks import StrategyLook, strategy_looks
 from sharebench.read.figures.page import PANEL_INCHES, Sheet, study_sheet
 from sharebench.read.figures.panels import (
     MAX_BAR_RATIO,
@@ -26,7 +27,7 @@ from sharebench.read.figures.panels import (
     slo_keys,
     strategy_keys,
 )
-from sharebench.read.figures.style import GREY, StrategyLook, set_log_axis, strategy_looks
+from sharebench.read.figures.style import GREY, set_log_axis
 
 TOTAL = "throughput_total_hz"
 MAKESPAN = "makespan_seconds"

@@ -9,7 +9,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from sharebench.read.figures.style import BLUE, GREY, SMALL_POINTS, StrategyLook, set_log_axis
+from sharebench.read.figures.looks import BLUE, StrategyLook
+from sharebench.read.figures.style import GREY, SMALL_POINTS, set_log_axis
 
 REFERENCE_LINE: dict[str, Any] = {"color": GREY, "lw": 0.8, "ls": (0, (4, 3)), "zorder": 1}
 """A line for comparison, such as the value without sharing."""

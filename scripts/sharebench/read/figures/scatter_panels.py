@@ -7,9 +7,10 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter
 
 from sharebench.read.figures.data import POINT_COLUMNS, DrawnStudy, absences
+from sharebench.read.figures.looks import strategy_looks
 from sharebench.read.figures.page import Sheet, explain_blank, study_sheet
 from sharebench.read.figures.panels import REFERENCE_LINE, error_bars, interval_columns, label_point, strategy_keys
-from sharebench.read.figures.style import set_log_axis, strategy_looks
+from sharebench.read.figures.style import set_log_axis
 
 TOTAL, POWER = "throughput_total_hz", "power_mean_watts"
 STP, ANTT = "stp", "antt"

@@ -1,15 +1,16 @@
-"""How the figures look: type, lines, scales, and each strategy's colour, marker and dashes, the same everywhere."""
+"""How the figures look: type, lines and scales."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import matplotlib as mpl
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from sharebench.read.figures.looks import StrategyLook
 
 GREY = "#5f5f5f"
 TITLE_POINTS, TEXT_POINTS, SMALL_POINTS = 9.0, 7.0, 6.2
@@ -50,27 +51,6 @@ for _axis in ("xtick", "ytick"):
         f"{_axis}.minor.width": 0.4,
     }
 
-# Any two colours differ by more than 19 units of CIELAB, also with protanopia, deuteranopia and tritanopia. They follow
-# the order of `strategies.all_strategies`: the strategies of the default study also differ in lightness, so that they
-# can be distinguished in grey, and the MPS strategies are shades of one warm tone.
-COLORS = (
-    "#222222",
-    "#1b4f9c",
-    "#d1560a",
-    "#b8975a",
-    "#663a10",
-    "#22b08d",
-    "#e35bd8",
-    "#8a2be2",
-    "#8c0e62",
-    "#a66153",
-)
-# With these lengths a look repeats after 90 strategies.
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "h")
-DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.2, 1.2, 1.2)), (0, (2.5, 1)))
-BLUE, ORANGE = "#1b4f9c", "#d1560a"
-"""Colours of values that belong to no strategy: measured here, and published."""
-
 
 @contextmanager
 def theme() -> Iterator[None]:
@@ -79,13 +59,6 @@ def theme() -> Iterator[None]:
         mpl.rcdefaults()
         mpl.rcParams.update(cast(Any, THEME))
         yield
-
-
-def format_factor(value: float) -> str:
-    """A factor without an exponent: 1.02, 24.4, 1,220; two decimals below ten, three figures above."""
-    if value < 9.995:
-        return f"{value:.2f}"
-    return f"{float(f'{value:.3g}'):,.{1 if value < 99.95 else 0}f}"
 
 
 def log_ticks(low: float, high: float) -> list[float]:
@@ -113,26 +86,6 @@ def set_log_axis(ax: Axes, which: Literal["x", "y"], low: float, high: float) ->
     minor = LogLocator(subs="all", numticks=99).tick_values(low, high)
     axis.set_minor_locator(FixedLocator([tick for tick in minor if low <= tick <= high]))
     axis.set_minor_formatter(NullFormatter())
-
-
-@dataclass(frozen=True)
-class StrategyLook:
-    color: str
-    marker: str
-    dashes: Any
-
-    @property
-    def line(self) -> dict[str, Any]:
-        return {"color": self.color, "marker": self.marker, "linestyle": self.dashes}
-
-
-def strategy_looks(catalogue: Sequence[str], names: Iterable[str]) -> dict[str, StrategyLook]:
-    """Look of every strategy by its place in `catalogue`; those of `names` that are not in it come last."""
-    order = [*catalogue, *sorted(set(names).difference(catalogue))]
-    return {
-        name: StrategyLook(COLORS[i % len(COLORS)], MARKERS[i % len(MARKERS)], DASHES[i % len(DASHES)])
-        for i, name in enumerate(order)
-    }
 
 
 def shades(look: StrategyLook, count: int) -> list[tuple[float, ...]]:

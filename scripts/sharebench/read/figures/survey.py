@@ -7,9 +7,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from sharebench.read.figures.looks import BLUE, ORANGE
 from sharebench.read.figures.page import PAGE_INCHES, Sheet, explain_blank, sheet
 from sharebench.read.figures.panels import set_row_axis
-from sharebench.read.figures.style import BLUE, ORANGE
 
 ROW_INCHES = 0.3
 MAX_ROWS = 40

@@ -12,8 +12,9 @@ from matplotlib.lines import Line2D
 from sharebench.core.files import read_json
 from sharebench.read.columns import ONLY_BLANKS
 from sharebench.read.figures.data import DrawnStudy
+from sharebench.read.figures.looks import StrategyLook, strategy_looks
 from sharebench.read.figures.page import PAGE_INCHES, Sheet, explain_blank, save, sheet
-from sharebench.read.figures.style import StrategyLook, set_log_axis, shades, strategy_looks, theme
+from sharebench.read.figures.style import set_log_axis, shades, theme
 
 TITLE = "Who is on the device when"
 LANE_INCHES = 0.16

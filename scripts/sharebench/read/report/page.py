@@ -24,9 +24,9 @@ from sharebench.model.workload import Workload
 from sharebench.read.decide.terms import MARGIN_PERCENT
 from sharebench.read.figures import catalogue
 from sharebench.read.figures.data import DrawnStudy, Row, load_study, table_rows
-from sharebench.read.figures.style import COLORS, strategy_looks
+from sharebench.read.figures.looks import COLORS, strategy_looks
 from sharebench.read.report import words
-from sharebench.read.report.audit import Audit, study_records
+from sharebench.read.report.audit import audit
 from sharebench.read.report.sections import advice, cards, comparisons, promise_rows, statements
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
@@ -74,7 +74,7 @@ class FigureImage(NamedTuple):
 
 
 def write_report(data: Path, results: Path) -> None:
-    """Write `results`/report.html from the tables and figures there and the records under `data`.
+    """Write `results`/report.html from the tables and figures there and the facts of the node under `data`.
 
     A figure that is missing gets a note. Raises OSError when another input cannot be read, or the report not written.
     """
@@ -112,7 +112,7 @@ def repeat_command(manifest: Mapping[str, Any], data: Path) -> str:
 
 def report_context(data: Path, results: Path) -> dict[str, Any]:
     study = load_study(data, results)
-    manifest = read_json(results / "manifest.json", "config", "not_shown")
+    manifest = read_json(results / "manifest.json", "config", "not_shown", "provenance")
     summary = study.table("summary")
     rows = {
         workload: [row for own in study.by_strategy(of_workload).values() for row in table_rows(own)]
@@ -121,9 +121,6 @@ def report_context(data: Path, results: Path) -> dict[str, Any]:
     common_remarks = {workload: add_remarks(of_workload) for workload, of_workload in rows.items()}
     shared = shared_workloads(rows, study.config["baseline"])
     style = strategy_looks(study.catalogue, study.strategies(summary))
-    audit = Audit()
-    for record in study_records(study):
-        audit.add(record)
     names = catalogue.names_for(study.config, study.node["kind"], results / "tables" / "summary.csv")
     advice_data, entries = advice.advice(study), study.config["workload_catalogue"]
     return {
@@ -173,7 +170,7 @@ def report_context(data: Path, results: Path) -> dict[str, Any]:
         "bucket_error_percent": summary.filter(like="bucket_error_percent").max().max(),
         "figures": {name: (catalogue.ENTRIES[name], read_image(results / "figures" / f"{name}.svg")) for name in names},
         "curve_figures": CURVE_FIGURES if advice_data.rows else (),
-        "audit": audit,
+        "audit": audit(study),
         "device": device_facts(study.node, study.node["units"] or manifest.get("device_units")),
         **_descriptions(study, summary, manifest["requested"]["strategies"]),
         "margin_percent": MARGIN_PERCENT,

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 from sharebench.model.strategies import is_control
 from sharebench.model.study_config import Sweep
 from sharebench.read.decide.answers import PlanLine
-from sharebench.read.figures.data import Row, absence_reason
-from sharebench.read.figures.load_curve import load_label
+from sharebench.read.figures.data import Row, absence_reason, load_label
 from sharebench.read.report.sections.advice import Advice
 from sharebench.read.report.words import format_number
 

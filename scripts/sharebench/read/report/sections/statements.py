@@ -7,8 +7,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from sharebench.model.study_config import has_jobs
-from sharebench.read.figures.data import DrawnStudy, Row, table_rows
-from sharebench.read.figures.grids import worst_outcome
+from sharebench.read.figures.data import DrawnStudy, Row, table_rows, worst_outcome
 from sharebench.read.report.words import format_number
 
 OUTCOME_OPENINGS = {
