@@ -45,8 +45,8 @@ define INSTALL_LOCK
 		seconds=$$((seconds + $(SHOW_SECONDS))); \
 		echo "  $$seconds s: $$(tail -n 1 $$log | cut -c 1-80)"; \
 	done ) & shown=$$!; \
-	{ $(if $(UV),$(UV) pip install --python $(1)/bin/python --require-hashes -r $(2) ||) \
-	$(1)/bin/python $(PIP_INSTALL) --require-hashes -r $(2); } > $$log 2>&1; \
+	{ $(if $(UV),$(UV) pip install --python $(1)/bin/python --no-deps --require-hashes -r $(2) ||) \
+	$(1)/bin/python $(PIP_INSTALL) --no-deps --require-hashes -r $(2); } > $$log 2>&1; \
 	status=$$?; kill $$shown; [ $$status = 0 ] || tail -n 20 $$log; exit $$status
 endef
 

@@ -17,7 +17,7 @@ if not {"{", "}"}.isdisjoint(workflow.basedir):
 if has_deployment_method():
     raise Refused(
         "--software-deployment-method: jobs run with the interpreter that runs snakemake; leave it out, and make that "
-        "one's environment with `make install`, or with conda: conda env create --file envs/sharebench.yaml; "
+        "one's environment with `make install`, or with conda: PIP_NO_DEPS=1 conda env create --file envs/sharebench.yaml; "
         "in that: pip install --no-deps --no-build-isolation --editable ."
     )
 

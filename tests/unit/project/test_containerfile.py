@@ -1,8 +1,9 @@
-"""The Containerfile of the tenants' image, which is not built here."""
+"""The Containerfiles of the tenants' and the client's image, which are not built here."""
 
 import re
 from pathlib import Path
 
+import pytest
 import yaml
 
 ENVS = Path(__file__).parents[3] / "envs"
@@ -10,21 +11,22 @@ CONFIG = Path(__file__).parents[3] / "config"
 KNOWN = {"COPY", "ENV", "FROM", "RUN", "USER"}
 
 
-def instructions() -> list[tuple[str, str]]:
-    lines = (ENVS / "tenant.Containerfile").read_text().replace("\\\n", " ").splitlines()
+def instructions(image: str) -> list[tuple[str, str]]:
+    lines = (ENVS / f"{image}.Containerfile").read_text().replace("\\\n", " ").splitlines()
     return [(word, rest) for word, _, rest in (line.partition(" ") for line in lines if line and line[0] != "#")]
 
 
-def values(name: str) -> list[str]:
-    return [rest for word, rest in instructions() if word == name]
+def values(image: str, name: str) -> list[str]:
+    return [rest for word, rest in instructions(image) if word == name]
 
 
-def test_the_image_installs_exactly_the_lock_of_gpu_tenants() -> None:
-    (copied,) = values("COPY")
+@pytest.mark.parametrize(("image", "lock"), [("tenant", "tenant-gpu.txt"), ("client", "client.txt")])
+def test_an_image_installs_exactly_its_lock(image: str, lock: str) -> None:
+    (copied,) = values(image, "COPY")
     source, target = copied.split()
     assert (ENVS / source).exists()
-    assert source == "tenant-gpu.txt"
-    (command,) = values("RUN")
+    assert source == lock
+    (command,) = values(image, "RUN")
     assert command.split()[-3:] == ["--require-hashes", "--requirement", target]
 
 

@@ -40,6 +40,19 @@ def test_the_client_environment_is_the_pin_of_aiohttp() -> None:
     assert "\naiohttp" in (ENVS / "sharebench.in").read_text(), "nothing else brings it for certain"
 
 
+def test_the_clients_image_has_a_dozen_packages_with_the_pins_of_the_pipeline() -> None:
+    pins = set(tenant_environment("client.txt").split())
+    assert len(pins) <= 12 and pins <= set(tenant_environment("sharebench.txt").split())
+    assert {"aiohttp", "numpy", "prometheus-client"} <= {pin.partition("==")[0] for pin in pins}
+
+
+@pytest.mark.parametrize("lock", ["sharebench.txt", "dev.txt"])
+def test_the_pipelines_locks_leave_out_what_is_never_imported(lock: str) -> None:
+    unused = [line for line in (ENVS / "unused.in").read_text().splitlines() if not line.startswith("#")]
+    assert "opencv-python-headless" in unused
+    assert not set(unused) & {pin.partition("==")[0] for pin in tenant_environment(lock).split()}
+
+
 @pytest.mark.parametrize("lock", ["tenant-cpu.txt", "tenant-gpu.txt"])
 def test_every_pin_of_the_real_lock_counts(lock: str) -> None:
     lines = (ENVS / lock).read_text().splitlines()

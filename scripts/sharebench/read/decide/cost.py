@@ -63,7 +63,7 @@ def _goodput(row: SummaryRow, price_per_hour: float | None) -> TableRow:
     goodput = row.metrics.get(GOODPUT)
     if goodput is None:
         return {}
-    share = goodput.value / row.metrics[TOTAL].value
+    share = min(1.0, goodput.value / row.metrics[TOTAL].value)
     columns: TableRow = {"within_slo_ratio": share, **goodput.columns("goodput_hz")}
     if price_per_hour is not None and goodput.value:
         columns["dollars_per_million_good_iterations"] = dollars_per_million(price_per_hour, goodput.value)
