@@ -81,7 +81,7 @@ def measuring_fingerprints() -> dict[str, str]:
             CELLS | NODES | TABLE_STAGES | {"archive", "decisions", "figures", "report", *PROBES},
         ),
         ("sharebench/read/columns.csv", {"tables", "decisions"}),
-        ("sharebench/read/gates/gates.py", TABLE_STAGES | {"decisions"}),
+        ("sharebench/read/gates/gates.py", TABLE_STAGES | {"decisions", "report"}),
         ("sharebench/study/study.py", {"archive", "tables", "together", *PROBES}),
         ("sharebench/measure/nodes/contract.py", CELLS | NODES | PROBES),
         ("sharebench/measure/nodes/simulated/node.py", {"simulated"}),
