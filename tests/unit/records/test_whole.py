@@ -34,6 +34,14 @@ def test_a_record_that_contradicts_its_spec_is_damaged(tmp_path, changes, says):
     assert "\n" not in str(refused.value)
 
 
+def test_a_tenant_lists_no_more_requests_than_it_counts(tmp_path):
+    path, tenant = tmp_path / "raw.json", factories.tenant(0, factories.back_to_back([0.2] * 2))
+    streamed = factories.streamed(tenant, [0.0, 0.2, 0.4], [0.1] * 3, [[0.1]] * 3)
+    record.write(path, factories.record("mps", tenants=[streamed]))
+    with pytest.raises(RecordError, match=r"tenant 0 lists 3 requests, its count says 2$"):
+        read_judged(path)
+
+
 def test_a_cell_that_did_not_run_needs_no_tenants(tmp_path):
     record.write(tmp_path / "raw.json", factories.record(status="infeasible", reason="MIG mode is off", replicas=2))
     assert read_judged(tmp_path / "raw.json")["tenants"] == []

@@ -50,6 +50,10 @@ def _contradictions(record: Record, spec: Spec) -> Iterator[str]:
     if tenants != list(enumerate(expected)):
         listed = ", ".join(f"{index} ({workload})" for index, workload in tenants) or "none"
         yield f"its tenants are {listed}; its spec says {', '.join(expected)}"
+    for tenant in record["tenants"]:
+        # The share of the requests that keep an SLO is over the count.
+        if "requests" in tenant and (length := len(tenant["requests"]["start_seconds"])) > tenant["count"]:
+            yield f"tenant {tenant['index']} lists {length} requests, its count says {tenant['count']}"
     seconds = window_seconds(record)
     if seconds <= 0:
         yield f"its window of {seconds:g} s is not positive"
