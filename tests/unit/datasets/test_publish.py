@@ -12,7 +12,7 @@ from unit.figures import fabricated
 
 from sharebench.datasets import archive, dataset, publish, ro_crate
 from sharebench.model.spec import parse_spec
-from sharebench.read import checker
+from sharebench.study.public import accepted_spec
 
 ROOT = Path(__file__).resolve().parents[3]
 PUBLISHED = ROOT / "published"
@@ -95,8 +95,8 @@ def test_a_packed_spec_names_no_private_path(study: Path, how: str) -> None:
         assert public.workload.command == ("…/python", "{here}/run.py", "--fast")  # type: ignore[union-attr]
         assert public.files == {"…/day.csv": "0123"}
         # The study is joined from archives too.
-        assert checker._accepted_spec(specs[name], record) == record["spec"]
-        assert checker._accepted_spec(specs[name].changed(window_seconds=9), record) != record["spec"]
+        assert accepted_spec(specs[name], record) == record["spec"]
+        assert accepted_spec(specs[name].changed(window_seconds=9), record) != record["spec"]
 
 
 def test_the_config_does_not_name_the_folders_that_a_study_was_joined_from(study: Path, tmp_path: Path) -> None:
