@@ -49,6 +49,7 @@ def prepare(root: Path, version: str, address: str | None, day: str) -> None:
         ("pyproject.toml", r"^version = .*$", f'version = "{version}"'),
         ("CITATION.cff", r"^version: .*$", f"version: {version}"),
         ("CITATION.cff", r"^date-released: .*$", f'date-released: "{day}"'),
+        ("config/cluster/driver.yaml", r"^ +value: v\d[\d.]*$", f"              value: v{version}"),
         ("CHANGELOG.md", rf"^## {re.escape(version)} \(unreleased\)$", f"## {version} ({day})"),
     ):
         texts[name] = replaced(pattern, line, texts[name], name)

@@ -61,6 +61,7 @@ def test_a_release_sets_version_date_address_and_tag(checkout: Path) -> None:
     assert (citation["version"], citation["repository-code"]) == ("9.8.7", "https://example.com/bench")
     assert f"## 9.8.7 ({citation['date-released']})" in (checkout / "CHANGELOG.md").read_text()
     assert 'version = "9.8.7"' in (checkout / "pyproject.toml").read_text()
+    assert "value: v9.8.7\n" in (checkout / "config/cluster/driver.yaml").read_text()
     assert "git clone https://example.com/bench.git && cd" in (checkout / "README.md").read_text()
     assert all("example.org/sharebench" not in (checkout / name).read_text() for name in FILES)
     assert run(checkout, "git", "tag", "--points-at", "HEAD").stdout == "v9.8.7\n"
