@@ -74,6 +74,25 @@ def test_all_states_are_reached_and_undone(node: ClusterNode, study: Study, plug
     assert plugin.labels().get("device-plugin.config") == label
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("label", "resource"),
+    [("ts7", "nvidia.com/gpu"), ("ts7-shared", "nvidia.com/gpu.shared"), ("ts7-strict", "nvidia.com/gpu")],
+)
+def test_a_plugin_that_shares_by_time_slicing_gets_its_config_back(
+    node: ClusterNode, study: Study, plugin: Cluster, label: str, resource: str
+) -> None:
+    plugin.set_label(label)
+    eventually("its resource", lambda: shown(plugin)["allocatable"] == {resource: 7})
+    eventually("its label", lambda: plugin.labels()["gpu.sharing-strategy"] == "time-slicing")
+    before = shown(plugin)
+    node.ensure(state(study, "exclusive"))
+    assert shown(plugin)["allocatable"] == {"nvidia.com/gpu": 1}
+    node.ensure(state(study, "time-slicing"))
+    assert node.restore()
+    assert shown(plugin) == before
+
+
 def uids(cluster: Cluster, name: str) -> set[str]:
     return {pod.metadata.uid for pod in cluster.plugin_pods(name)}
 
