@@ -63,6 +63,7 @@ def write_config(found: Instance, folder: Path, cgroup: str, number: int = 0) ->
     for source, target in {
         "kubelet.yaml": "",
         "containerd.toml": "",
+        "audit.yaml": "",
         "cni.conflist": "cni/10-testbed.conflist",
     }.items():
         text = (CONFIG / source).read_text()

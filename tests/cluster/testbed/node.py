@@ -123,6 +123,8 @@ def components(instance: Instance) -> dict[str, list[str]]:
             "--kubelet-preferred-address-types=InternalIP",
             "--authorization-mode=Node,RBAC",
             "--anonymous-auth=false",
+            f"--audit-policy-file={instance.folder}/config/audit.yaml",
+            f"--audit-log-path={instance.folder}/log/audit.log",
             "--enable-admission-plugins=NodeRestriction",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={pki}/sa.pub",
