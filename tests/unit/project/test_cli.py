@@ -27,6 +27,11 @@ def run(*words: str) -> int | str | None:
     return ended.value.code
 
 
+def test_every_target_of_version_0_1_that_asked_is_a_command() -> None:
+    """`rules/internals.smk` answers a target that is a command with what to type."""
+    assert {"plan", "advise", "preflight", "survey", "compare", "join", "restore"} <= set(cli.commands.commands)
+
+
 def test_the_help_is_an_index_with_a_line_for_each_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--help") == 0
     lines = [line.strip() for line in capsys.readouterr().out.partition("Commands:\n")[2].splitlines()]
