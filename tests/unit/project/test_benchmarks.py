@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import client, overhead, peers, power, recorder, scale, truth
+from benchmarks import client, overhead, peers, power, recompute, recorder, scale, truth
 from unit.figures import fabricated
 
 pytestmark = pytest.mark.thorough
@@ -24,6 +24,7 @@ SMALL: dict[Any, dict[str, Any]] = {
     overhead: {},
     peers: {"CONCURRENCIES": (1,), "SECONDS": 1.0, "CLIENTS": {"ours": peers.CLIENTS["ours"]}},
     power: {},
+    recompute: {},
     recorder: {"ROUNDS": 3, "PAIRS": 3, "LIMIT_NS": 1e9, "LIMIT_RATE_NS": 1e9},
     # One figure only, since each takes a process.
     scale: {
