@@ -33,7 +33,7 @@ LABELS = re.compile(
     r"\(?\[[^\]]*\]\([^)]*\)\)?|[¹²³⁴⁵]|H[12]00s?|fp\d+|256 x 256|16384 x 16384|ResNet-50|1/7|7 streams|7 tenants"
     r"|batch 1,|100/N|BERT-base"
 )
-"""What contains digits and is no number."""
+"""Digits in names."""
 Record = dict[str, Any]
 Expected = list[str | float]
 """Numbers as they must be printed; a float is a median, which may be off by BUCKET_ERROR."""

@@ -59,7 +59,7 @@ def build_documents(root: Path, rebuilt: Path) -> DocumentSet:
     filler = Filler(source, published, rebuilt)
     filler.add_functions(main_table=tables.main_table, strategy_table=tables.strategy_table)
     filler.add_functions(unsteady_clause=tables.unsteady_clause, widest_percent=tables.widest_percent)
-    filler.add_functions(describe_measurement=tables.describe_measurement, replication=replication.compare_studies)
+    filler.add_functions(describe_measurement=tables.describe_measurement, replication=replication.compare_collections)
     filler.add_functions(latency=tables.format_latency, latencies=tables.format_latency_range, rate=tables.format_rate)
     filler.add_functions(take=tables.take)
     filler.add_functions(literature=partial(cross_checks.literature_value, published / "literature.csv"))

@@ -11,8 +11,9 @@ from publication.tables import markdown
 from sharebench.read.statistics.intervals import holm, welch_ratio
 
 SIGNIFICANCE_LEVEL = 0.05
-GROUP_COLUMNS = ["strategy", "workload", "replicas"]
-Group = tuple[str, str, int]
+GROUP_COLUMNS = ["strategy", "tenant_workload", "replicas", "workload"]
+Group = tuple[str, str, int, str]
+"""Strategy, workload of the tenants, number of tenants in the cell, and the cell's workload, which may be a pair."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Replication:
 
     @property
     def below_text(self) -> str:
-        return ", ".join(f"`{workload}` under {strategy} × {count}" for strategy, workload, count in self.below)
+        return ", ".join(map(_describe, self.below))
 
     @property
     def table(self) -> str:
@@ -72,8 +73,8 @@ class Replication:
         return markdown(rows)
 
     def ratio(self, strategy: str, workload: str, replicas: int) -> Number:
-        """The ratio of one group. Raises MissingNumber."""
-        group = (strategy, workload, replicas)
+        """The ratio of one group without neighbours of another workload. Raises MissingNumber."""
+        group = (strategy, workload, replicas, workload)
         if group not in self.ratios:
             raise MissingNumber(f"{strategy}, {workload}, {replicas} is not in both studies")
         return self.ratios[group]
@@ -91,16 +92,20 @@ class Replication:
         return changes
 
 
-def compare_studies(first: DataSet, second: DataSet, metric: str = "slowdown") -> Replication:
-    """Compare `slowdown` or `latency_mean_seconds` of the cells of two studies that share no block.
-
-    The baseline has no slowdown to test. Raises MissingNumber where the studies have no group in common.
-    """
-    return compare_collections([first], [second], metric)
+def _describe(group: Group) -> str:
+    strategy, workload, replicas, cell_workload = group
+    if cell_workload == workload:
+        return f"`{workload}` under {strategy} × {replicas}"
+    first, _, second = cell_workload.partition("+")
+    return f"`{workload}` next to `{second if workload == first else first}` under {strategy}"
 
 
 def compare_collections(first: Sequence[DataSet], second: Sequence[DataSet], metric: str = "slowdown") -> Replication:
-    """Compare two collections of studies; where several of one have a group, its first study counts."""
+    """Compare `slowdown` or `latency_mean_seconds` of the tenants of two collections of studies that share no block.
+
+    Where several studies of one collection have a group, its first one counts. The baseline has no slowdown to test.
+    Raises MissingNumber where the collections have no group in common.
+    """
     one, other = (_collect_values(studies, metric) for studies in (first, second))
     p, ratios = {}, {}
     for group in one:
@@ -126,14 +131,13 @@ def _collect_values(studies: Sequence[DataSet], metric: str) -> dict[Group, list
 
 def _values_by_group(data: DataSet, metric: str) -> dict[Group, list[tuple[float, str]]]:
     """The metric of each cell, and its device."""
-    cells = data.table("cells")
-    cells = cells[cells["valid"] & (cells["workload"] == cells["tenant_workload"])]
+    cells = data.rows("cells", {})
     if metric == "slowdown":
         cells = cells[(cells["strategy"] != data.baseline) | (cells["replicas"] > 1)]
     found: dict[Group, list[tuple[float, str]]] = {}
     repeats = cells.dropna(subset=[metric]).groupby([*GROUP_COLUMNS, "repeat"], sort=False)
-    for (strategy, workload, replicas, _), own in repeats:
-        group = str(strategy), str(workload), int(str(replicas))
+    for (strategy, tenant_workload, replicas, workload, _), own in repeats:
+        group = str(strategy), str(tenant_workload), int(str(replicas)), str(workload)
         found.setdefault(group, []).append((_cell_value(own, metric), str(own["device"].iloc[0])))
     return found
 

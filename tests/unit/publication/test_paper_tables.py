@@ -84,12 +84,12 @@ def test_two_studies_of_the_same_cells_are_tested_cell_by_cell(tmp_path: Path) -
     publish(tmp_path)
     publish(tmp_path, "gpu/again")
     one, other = data_set(tmp_path), data_set(tmp_path, "gpu/again")
-    same = replication.compare_studies(one, other)
+    same = replication.compare_collections([one], [other])
     assert (same.tested, same.below, same.expected) == (3, [], pytest.approx(0.15))
     with edited_table(tmp_path / "made/gpu/again/tables/cells.csv") as cells:
         cells.loc[cells["strategy"] == "mps", ["slowdown", "latency_mean_seconds"]] *= 2
-    moved = replication.compare_studies(one, data_set(tmp_path, "gpu/again"), "latency_mean_seconds")
-    assert moved.below == moved.below_adjusted == [("mps", "net", 2)]
+    moved = replication.compare_collections([one], [data_set(tmp_path, "gpu/again")], "latency_mean_seconds")
+    assert moved.below == moved.below_adjusted == [("mps", "net", 2, "net")]
     assert moved.below_text == "`net` under mps × 2" and moved.largest_percent("net") == pytest.approx(100)
     assert moved.ratio("mps", "net", 2).value == pytest.approx(2)
     header, _, row = moved.table.splitlines()
@@ -97,6 +97,25 @@ def test_two_studies_of_the_same_cells_are_tested_cell_by_cell(tmp_path: Path) -
     assert row == f"| `net` | {moved.tested} | 1 | {0.05 * moved.tested:.1f} | 1 | 0.0 % | 100.0 % |"
     with pytest.raises(MissingNumber, match="is not in both"):
         moved.ratio("mig", "net", 2)
+
+
+def test_pairs_of_which_one_workload_moved_are_named(tmp_path: Path) -> None:
+    pairs = []
+    for name in ("gpu/pairs", "gpu/pairs-again"):
+        publish(tmp_path, name)
+        with edited_table(tmp_path / "made" / name / "tables/cells.csv") as cells:
+            cells["workload"] = "big+net"
+            cells["tenant_workload"] = cells["tenant"].map({0: "big", 1: "net"})
+            if name == "gpu/pairs-again":
+                cells.loc[(cells["strategy"] == "mps") & (cells["tenant"] == 1), "slowdown"] *= 2
+        pairs.append(data_set(tmp_path, name))
+    publish(tmp_path)
+    publish(tmp_path, "gpu/again")
+    plain = data_set(tmp_path), data_set(tmp_path, "gpu/again")
+    found = replication.compare_collections([plain[0], pairs[0]], [plain[1], pairs[1]])
+    assert found.tested == 9
+    assert found.below == found.below_adjusted == [("mps", "net", 2, "big+net")]
+    assert found.below_text == "`net` next to `big` under mps" and found.ratio("mps", "net", 2).value == 1
 
 
 def test_setup_of_several_visits_has_the_software_of_all(tmp_path: Path) -> None:
