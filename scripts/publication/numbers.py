@@ -32,6 +32,7 @@ STEADY_RATIO = 1.1
 """Where cells of one tenant alone differ by more than this, documents show no ratios to them."""
 FULL_CLOCK_RATIO = 0.95
 """A workload whose mean clock is below this share of the study's highest counts as slowed down."""
+CELL_COLUMNS = ["strategy", "workload", "replicas", "repeat"]
 BlockKey = tuple[str, ...]
 RowFilter = Mapping[str, object]
 """Column → the value that selects a row."""
@@ -72,11 +73,18 @@ class Number:
         return Number(factor * self.value, *(factor * end for end in self.ends))
 
     def formatted(self, unit: str = "") -> str:
-        """`2.94 ms (2.90 to 2.98)`, or only `2.94 ms` without an interval."""
+        """`2.94 ms (2.90 to 2.98)`, or only `2.94 ms` without one; more digits where its ends look alike."""
         text = format_number(self.value)
-        decimals = len(text.partition(".")[2])
-        ends = " to ".join(f"{end:.{decimals}f}" for end in self.ends)
-        return f"{text}{unit} ({ends})" if ends else f"{text}{unit}"
+        if not self.ends:
+            return f"{text}{unit}"
+        low, high = self._ends_with(len(text.partition(".")[2]))
+        if low == high and self.ends[0] < self.value < self.ends[1]:
+            decimals = next(n for n in range(16) if len({f"{self.value:.{n}f}", *self._ends_with(n)}) == 3)
+            text, (low, high) = f"{self.value:.{decimals}f}", self._ends_with(decimals)
+        return f"{text}{unit} ({low} to {high})"
+
+    def _ends_with(self, decimals: int) -> tuple[str, ...]:
+        return tuple(f"{end:.{decimals}f}" for end in self.ends)
 
     def __str__(self) -> str:
         return self.formatted()
@@ -149,6 +157,14 @@ class DataSet:
             raise MissingNumber(f"tables/{table}.csv of {self.name} has no {what} with {_describe(where)}")
         return found
 
+    def records(self, **where: Any) -> pd.DataFrame:
+        """Records of the valid cells with these values; nested keys are columns, as `telemetry.energy_joules`.
+
+        Raises MissingNumber for no cell.
+        """
+        cells = self.rows("cells", where)[CELL_COLUMNS].drop_duplicates().itertuples(index=False)
+        return pd.json_normalize([read_json(self.unpacked / Cell(*cell).raw) for cell in cells])
+
     def value(self, column: str, table: str = "summary", **where: Any) -> Number:
         """A value of the only row with these values, with its interval if the table has one. Raises MissingNumber."""
         rows = self.rows(table, where)
@@ -195,7 +211,7 @@ class DataSet:
     def ratios_in_cells(self, column: str, table: str = "cells", **where: Any) -> list[Number]:
         """Largest over smallest value of a column among the tenants of each cell with these values, smallest first."""
         rows = self.rows(table, where).dropna(subset=[column])
-        found = rows.groupby(["strategy", "workload", "replicas", "repeat"])[column].agg(["max", "min"])
+        found = rows.groupby(CELL_COLUMNS)[column].agg(["max", "min"])
         if found.empty or not (found["min"] > 0).all():
             raise MissingNumber(f"{column} of {_describe(where)} in {self.name} is blank or 0")
         return [Number(float(value)) for value in sorted(found["max"] / found["min"])]
@@ -309,7 +325,7 @@ class DataSet:
         if metric == LATENCY:
             return float((tenants[metric] * tenants["count"]).sum() / tenants["count"].sum())
         if metric in QUANTILES and len(tenants) > 1:
-            cell = Cell(*first[["strategy", "workload", "replicas", "repeat"]])
+            cell = Cell(*first[CELL_COLUMNS])
             return cell_value(reduce_record(read_judged(self.unpacked / cell.raw), first["tenant_workload"]), metric)
         return math.exp(float(tenants[metric].map(math.log).mean()))
 

@@ -69,6 +69,8 @@ def finding(**changes: Any) -> dict[str, Any]:
 
 def test_a_number_prints_its_interval() -> None:
     assert str(Number(2.943, 2.9, 2.98)) == "2.94 (2.90 to 2.98)"
+    assert Number(1.0007, 1.0003, 1.0011).formatted(" ×") == "1.0007 × (1.0003 to 1.0011)"
+    assert Number(1.0, 1.0, 1.0).formatted() == "1.00 (1.00 to 1.00)"
     assert Number(0.0153, 0.015, 0.016).scaled(1000).formatted(" ms") == "15.3 ms (15.0 to 16.0)"
     assert (Number(3).least, Number(3).most, Number(3, 2, 4).least, Number(3, 2, 4).most) == (3, 3, 2, 4)
 

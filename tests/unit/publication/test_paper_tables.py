@@ -19,7 +19,7 @@ MARKS = {"unsteady": " *", "power": " !"}
 
 
 def test_the_unit_depends_on_the_size() -> None:
-    assert paper_tables.format_latency(Number(0.107, 0.1067, 0.1071)) == "107 ms (107 to 107)"
+    assert paper_tables.format_latency(Number(0.107, 0.1067, 0.1071)) == "107.0 ms (106.7 to 107.1)"
     assert paper_tables.format_latency(Number(1.23e-5)) == "12.3 µs"
     assert paper_tables.format_latency(Number(2.5)) == "2.50 s"
     assert paper_tables.format_latency_range([Number(0.0077), Number(0.0042)]) == "4.20 to 7.70 ms"
