@@ -21,7 +21,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 
@@ -84,16 +84,30 @@ class Condition:
     """Number of repeats on each device."""
     device_cv: float = 0.0
     """Scatter between devices, whose cells share a factor, and again between strategies on a device."""
-    is_known: bool = True
-    """Whether the records distinguish the devices."""
+    hosts: tuple[int, ...] = ()
+    """Number of devices on each host."""
+    host_cv: float = 0.0
+    """Scatter between hosts, whose cells share a factor."""
+    unit: Literal["device", "host", "study"] = "device"
+    """What the records give as the device."""
 
     def device(self, repeat: int) -> int:
         """Number of the device of a repeat, from 0."""
         return next(number for number in range(len(self.devices)) if repeat <= sum(self.devices[: number + 1]))
 
+    def host(self, repeat: int) -> int:
+        """Number of the host of a repeat, from 0."""
+        device = self.device(repeat)
+        return next((number for number in range(len(self.hosts)) if device < sum(self.hosts[: number + 1])), 0)
+
+    def recorded_device(self, repeat: int) -> str:
+        numbers = {"device": self.device(repeat), "host": self.host(repeat), "study": 0}
+        return f"{self.unit} {numbers[self.unit]}"
+
     def factor(self, seed: int, strategy: str, replicas: int, repeat: int) -> float:
         """Factor by which the cell's iterations are longer than planted."""
         block = random.Random(f"{seed}/{repeat}").gauss(0, self.block_cv)
+        block += random.Random(f"{seed}/host {self.host(repeat)}").gauss(0, self.host_cv)
         if self.device_cv:
             device, name = self.device(repeat), strategy.removesuffix("-again")
             block += random.Random(f"{seed}/device {device}").gauss(0, self.device_cv)
@@ -126,7 +140,12 @@ ON_DEVICES = {
     "3, 1, 1": Condition(devices=(3, 1, 1), device_cv=DEVICE_CV),
     "3, 2": Condition(devices=(3, 2), device_cv=DEVICE_CV),
     "2, 2, 1 that are alike": Condition(devices=(2, 2, 1)),
-    "2, 2, 1 taken for one": Condition(devices=(2, 2, 1), device_cv=DEVICE_CV, is_known=False),
+    "2, 2, 1 taken for one": Condition(devices=(2, 2, 1), device_cv=DEVICE_CV, unit="study"),
+}
+TWO_ON_EACH = Condition(repeats=6, devices=(1,) * 6, device_cv=0.02, hosts=(2, 2, 2), host_cv=0.1)
+ON_HOSTS = {
+    "2, 2, 2 devices on hosts that differ by 10 %": TWO_ON_EACH,
+    "the same, over hosts": replace(TWO_ON_EACH, unit="host"),
 }
 
 
@@ -234,7 +253,7 @@ def simulate(study: Planted, points: Sequence[tuple[str, int]], repeats: int) ->
             tenants = SimulatedTenants(spec, settings, study.node, lambda _: None)
             tenants.start([Grant(index, index if strategy == "mig" else 0) for index in range(replicas)])
             tenants.window = (0, window_ns)
-            device = f"device {study.condition.device(repeat)}" if study.condition.is_known else "device"
+            device = study.condition.recorded_device(repeat)
             cells.append(reduce_record(_record(spec, device, tenants.measured(), window_ns / NS)))
     return pair_by_device(cells, "exclusive")
 
@@ -355,14 +374,14 @@ def main() -> None:
     began = time.monotonic()
     shares: dict[str, dict[str, float]] = {}
     with ProcessPoolExecutor() as pool:
-        for name, condition in (CONDITIONS | ON_DEVICES).items():
+        for name, condition in (CONDITIONS | ON_DEVICES | ON_HOSTS).items():
             draws = pool.map(partial(count_covered, condition=condition), range(studies), chunksize=10)
             shares[name] = by_quantity(sum(draws, Counter[tuple[str, str, bool]]()))
         power_found = sum(pool.map(is_difference_found, range(studies), chunksize=10))
     # Only the time depends on the machine.
     machine = f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}"
     print(f"{studies} studies of each condition on {machine}, {time.monotonic() - began:.0f} s\n")
-    for conditions in (CONDITIONS, ON_DEVICES):
+    for conditions in (CONDITIONS, ON_DEVICES, ON_HOSTS):
         print("| 95 % intervals that cover |", " | ".join(conditions), "|")
         print("|---|" + "---|" * len(conditions))
         columns = [shares[name] for name in conditions]
