@@ -3,14 +3,43 @@
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from sharebench.core.console import format_count
+from tabulate import tabulate
+
+from sharebench.core.console import TERMINAL_COLUMNS, format_count
+from sharebench.core.files import read_json
 from sharebench.model.promises import closing_line
 from sharebench.model.spec import workload_label
 from sharebench.model.strategies import is_control
+from sharebench.read.quantity import format_quantity
 
+MAX_WORKLOADS = 8
+"""The most rows of the closing table."""
+ONE_ALONE = {"exclusive": "one alone"}
+REMEDIES = {
+    "errors": "some requests failed; their causes are in the report",
+    "steady": "a tenant was not steady when its window began; give it a longer warm-up",
+    "drift": "latency changed within a window; let the machine rest, or take longer windows",
+    "level_shift": "latency jumped between two levels; close other programs, or read the result as rough",
+    "stall": "one iteration was far longer than the others; repeat it",
+    "foreign_cpu": "other programs used the CPU; close them, or read the result as rough",
+    "power_cap": "the GPU reached its power limit, as large matmuls do; compare at the same limit",
+    "clock_variation": "the GPU's clock changed; lock it, or read small differences as none",
+    "temperature_rising": "the GPU became warmer; begin with a warm one",
+    "littles_law": "requests in flight do not fit their rate and latency; take longer windows",
+    "load_achieved": "the planned rate was not reached; ask for less, or read it as overload",
+    "outage": "most requests failed for a while; see the server's log",
+    "new_connections": "the server closes connections, which costs latency; let it keep them",
+    "generator_cost": "our client took much of the latency; give it more cores",
+    "token_count": "the server counts other tokens than came with text; see usage in the record",
+    "server_elsewhere": "the server runs elsewhere, so the strategy was not proved",
+    "left_running": "processes of the program went on after its end; stop them there",
+    "prometheus_counts": "Prometheus saw other counts than the tenant; check its scrapes",
+    "prometheus_scrapes": "Prometheus missed scrapes; give it more resources",
+}
+"""What to do about each warning."""
 # A gate's name in the reason of an excluded cell.
 GATE_PATTERN = re.compile(r"(?:^|; )([a-z_]+): ")
 
@@ -32,7 +61,7 @@ def ending_lines(tables: Path, where: Path) -> list[str]:
         }
     problems: dict[str, list[tuple[str, ...]]] = {}
     for cell, row in cells.items():
-        if row["status"] not in ("ok", "infeasible"):
+        if row["status"] != "ok":
             problems.setdefault(row["status"], []).append(cell)
         elif row["status"] == "ok" and row["valid"] != "True":
             problems.setdefault("excluded", []).append(cell)
@@ -50,57 +79,78 @@ def ending_lines(tables: Path, where: Path) -> list[str]:
     if warned := [row["warnings"].split(";") for row in cells.values() if row["warnings"]]:
         names = _counts_text(name for warnings in warned for name in warnings)
         lines.append(f"{len(warned)} of {len(cells)} cells carry a warning: {names}; see {where}")
+        found = dict.fromkeys(name for warnings in warned for name in warnings)
+        lines += [f"  {name}: {REMEDIES[name]}" for name in found if name in REMEDIES]
     return lines
 
 
-def _result_text(row: Mapping[str, str]) -> str:
-    """A row of the summary as text: latency, slowdown and throughput, or the reason why there are none."""
-    missing = "no mean" if row["status"] == "ok" else row["status"]
-    missing += f" ({row['reason'].split('; ')[0]})" if row["reason"] else ""
+def _result_text(row: Mapping[str, str], largest: int) -> list[str]:
+    """A row of the summary in lines of a cell: latency and throughput, or why there are none."""
+    if row["status"] != "ok" or not row.get("latency_mean_seconds"):
+        return [row["status"] if row["status"] != "ok" else "no mean"]
 
     def text(metric: str, template: str, factor: float = 1.0) -> str:
-        return template.format(factor * float(row[metric])) if row.get(metric) else ""
+        return template.format(format_quantity(factor * float(row[metric]))) if row.get(metric) else ""
 
-    times = text("ttft_p50_seconds", "median TTFT {:.4g} ms", 1e3), text("tpot_p50_seconds", "TPOT {:.4g} ms", 1e3)
-    mean = text("latency_mean_seconds", "{:.4g} ms", 1e3)
-    rate = text("output_tokens_total_hz", "{:.4g} tokens/s in all")
-    parts = (
-        ", ".join(filter(None, times)) or mean or missing,
-        text("slowdown", "slowdown {:.2f}"),
-        rate or text("throughput_total_hz", "{:.4g}/s in all"),
-        text("goodput_total_hz", "{:.4g}/s within the SLO"),
-    )
-    return ", ".join(filter(None, parts))
+    times = text("ttft_p50_seconds", "TTFT {} ms", 1e3), text("tpot_p50_seconds", "TPOT {} ms", 1e3)
+    parts = [*filter(None, times)] or [text("latency_mean_seconds", "{} ms", 1e3)]
+    parts.append(text("output_tokens_total_hz", "{} tokens/s") or text("throughput_total_hz", "{}/s"))
+    parts.append(text("goodput_total_hz", "{}/s in the SLO"))
+    replicas = int(row["replicas"])
+    parts.append(f"(× {replicas})" if replicas not in (1, largest) else "")
+    return [*filter(None, parts)]
+
+
+def _results_table(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """Mean latency and throughput of all: a row for each workload, a column for each strategy.
+
+    The largest number of tenants that ended well represents a strategy. Workloads that only ran alone, such as the
+    baselines of pairs, come last.
+    """
+    shown = [row for row in rows if not is_control(row["strategy"])]
+    largest = max((int(row["replicas"]) for row in shown), default=1)
+    strategies = list(dict.fromkeys(row["strategy"] for row in shown))
+    by_workload: dict[tuple[str, str], dict[str, Mapping[str, str]]] = {}
+    # The last row of a strategy stays: the largest number of tenants that ended well.
+    for row in sorted(shown, key=lambda row: (row["status"] == "ok", int(row["replicas"]))):
+        by_workload.setdefault((row["workload"], row["tenant_workload"]), {})[row["strategy"]] = row
+    in_order = list(dict.fromkeys((row["workload"], row["tenant_workload"]) for row in shown))
+    in_order.sort(key=lambda name: [row["replicas"] for row in by_workload[name].values()] == ["1"])
+    lines = [
+        [[workload_label(*name)], *(_result_text(best[each], largest) if each in best else [] for each in strategies)]
+        for name in in_order
+        for best in [by_workload[name]]
+    ]
+    left_out = len(lines) - MAX_WORKLOADS
+    header = [format_count(largest, "tenant", "tenants"), *(ONE_ALONE.get(name, name) for name in strategies)]
+    for between in (", ", "\n"):
+        body = [[between.join(cell) for cell in cells] for cells in lines[:MAX_WORKLOADS]]
+        narrow = [name.replace("-", "-\n") if between == "\n" else name for name in header]
+        table = tabulate(body, narrow, disable_numparse=True).splitlines()
+        if max(map(len, table), default=0) <= TERMINAL_COLUMNS:
+            break
+    return [*table, *([f"{left_out} more in tables/summary.md"] if left_out > 0 else [])]
+
+
+def _answers(path: Path) -> list[str]:
+    """What to take for each workload, as the report's cards say."""
+    if not path.is_file():
+        return []
+    answers = read_json(path, "answers")["answers"]
+    return [f"{each['workload']}: {each['headline']}" for each in answers[:MAX_WORKLOADS]]
 
 
 def closing_lines(results: Path) -> list[str]:
-    """The last lines of a finished run: results at the largest number of tenants, problems, and the report's path.
-
-    Workloads that only ran alone, such as the baselines of pairs, come last.
-    """
+    """The last lines of a finished run: results, what to take, problems, and the report's path."""
     with (results / "tables" / "summary.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    compared: list[str] = []
-    alone: list[str] = []
-    for workload, tenant in dict.fromkeys((row["workload"], row["tenant_workload"]) for row in rows):
-        by_strategy: dict[str, list[dict[str, str]]] = {}
-        for row in rows:
-            if (row["workload"], row["tenant_workload"]) == (workload, tenant) and not is_control(row["strategy"]):
-                by_strategy.setdefault(row["strategy"], []).append(row)
-        for name, strategy_rows in by_strategy.items():
-            # The largest number of tenants that ended well represents the strategy.
-            row = max(strategy_rows, key=lambda each: (each["status"] == "ok", int(each["replicas"])))
-            line = f"{workload_label(workload, tenant)}, {name} × {row['replicas']}: {_result_text(row)}"
-            (alone if len(by_strategy) == 1 and row["replicas"] == "1" else compared).append(line)
-    lines = compared + alone
-    shown = lines[:4]
-    more = f" ({len(lines) - len(shown)} more in tables/summary.md)" if len(lines) > len(shown) else ""
     label = rows[0].get("label", "") if rows else ""
     return [
         *([f"{label}:"] if label else []),
-        *shown,
+        *_results_table(rows),
+        *_answers(results / "tables" / "advice.json"),
         *ending_lines(results / "tables", results / "report.html"),
-        f"report: {results / 'report.html'}{more}",
+        f"report: {results / 'report.html'}",
         *_promises_line(results / "tables" / "conformance.csv"),
     ]
 

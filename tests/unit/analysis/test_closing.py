@@ -1,12 +1,17 @@
 """The last lines of a run."""
 
 import csv
+import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sharebench.read.closing import closing_lines
+from sharebench.core.files import REPOSITORY
+from sharebench.read.closing import REMEDIES, closing_lines
+
+MANUAL = REPOSITORY / "results/README.md"
 
 
 @pytest.fixture
@@ -49,11 +54,34 @@ def test_they_show_the_largest_number_of_tenants_of_each_strategy(results: Path)
     ]
     summary(results, rows)
     assert closing_lines(results) == [
-        "matmul, exclusive × 1: 3.5 ms",
-        "matmul, mps × 10: 12.35 ms, slowdown 3.46, 324/s in all",
-        "matmul, mig × 2: 4 ms, slowdown 1.10",
+        "10 tenants    one alone    mps             mig",
+        "------------  -----------  --------------  --------------",
+        "matmul        3.50 ms      12.3 ms, 324/s  4.00 ms, (× 2)",
         f"report: {results / 'report.html'}",
     ]
+
+
+def test_a_wide_table_has_a_line_for_each_number(results: Path) -> None:
+    values = {"replicas": 7, "latency_mean_seconds": 0.0365, "throughput_total_hz": 191.6}
+    strategies = ("time-slicing", "mps", "mps-limited", "mps-limited-200", "mig", "streams", "green-contexts")
+    summary(results, [{"strategy": name} | values for name in strategies])
+    table = closing_lines(results)[:-1]
+    assert max(map(len, table)) <= 100 and sum(line.count("36.5 ms") for line in table) == len(strategies)
+    assert table[-1].split() == ["192/s"] * len(strategies)
+
+
+def test_they_name_what_to_take(results: Path) -> None:
+    summary(results, [{"strategy": "mps", "replicas": 2}])
+    answers = [{"workload": "matmul", "headline": "take mps on 1 GPU instead of 2"}]
+    (results / "tables" / "advice.json").write_text(json.dumps({"answers": answers}))
+    assert closing_lines(results)[-2] == "matmul: take mps on 1 GPU instead of 2"
+
+
+def test_every_warning_has_a_remedy() -> None:
+    warnings = set(
+        re.findall(r"^- `(\w+)`", MANUAL.read_text().split("Severity `warning`")[1].split("\n## ")[0], re.MULTILINE)
+    )
+    assert warnings == set(REMEDIES)
 
 
 def test_they_show_ttft_and_tpot_of_streamed_answers(results: Path) -> None:
@@ -61,10 +89,9 @@ def test_they_show_ttft_and_tpot_of_streamed_answers(results: Path) -> None:
     whole = {"tpot_p50_seconds": 0.0211, "output_tokens_total_hz": 812, "goodput_total_hz": 7.5}
     rows = [{"replicas": 2} | values | own for own in ({"strategy": "mps"} | whole, {"strategy": "mig"})]
     summary(results, rows)
-    assert closing_lines(results)[:2] == [
-        "matmul, mps × 2: median TTFT 61.2 ms, TPOT 21.1 ms, slowdown 1.50, 812 tokens/s in all, 7.5/s within the SLO",
-        "matmul, mig × 2: median TTFT 61.2 ms, slowdown 1.50, 8/s in all",
-    ], "answers of one token have no time per token"
+    table = " ".join(closing_lines(results)[:-1])
+    assert "TTFT 61.2 ms, TPOT 21.1 ms, 812 tokens/s, 7.50/s in the SLO" in table
+    assert "TTFT 61.2 ms, 8.00/s" in table, "answers of one token have no time per token"
 
 
 def test_they_list_each_workload_of_a_mix(results: Path) -> None:
@@ -77,10 +104,10 @@ def test_they_list_each_workload_of_a_mix(results: Path) -> None:
             mixed | {"strategy": "mps", "tenant_workload": "memcopy", "latency_mean_seconds": 0.03, "slowdown": 3},
         ],
     )
-    assert closing_lines(results)[:3] == [
-        "matmul in matmul+memcopy, mps × 2: 7 ms, slowdown 2.00",
-        "memcopy in matmul+memcopy, mps × 2: 30 ms, slowdown 3.00",
-        "matmul, exclusive × 1: 3.5 ms",
+    assert [line.split() for line in closing_lines(results)[2:-1]] == [
+        ["matmul", "in", "matmul+memcopy", "7.00", "ms"],
+        ["memcopy", "in", "matmul+memcopy", "30.0", "ms"],
+        ["matmul", "3.50", "ms"],
     ]
 
 
@@ -88,13 +115,13 @@ def test_they_show_the_label_and_why_a_mean_is_missing(results: Path) -> None:
     row = {"strategy": "mps", "replicas": 2, "label": "CPU stand-in, not a GPU", "reason": "cpu_stolen: 9 %"}
     summary(results, [row])
     lines = closing_lines(results)
-    assert lines[:2] == ["CPU stand-in, not a GPU:", "matmul, mps × 2: no mean (cpu_stolen: 9 %)"]
+    assert lines[0] == "CPU stand-in, not a GPU:" and lines[3].split() == ["matmul", "no", "mean"]
 
 
 def test_they_mention_a_strategy_without_a_result(results: Path) -> None:
     rows = [{"strategy": "mps", "replicas": n, "status": "killed", "reason": "ended by SIGKILL"} for n in (2, 4)]
     summary(results, [{"strategy": "mig", "replicas": 1}, *rows])
-    assert closing_lines(results)[:2] == ["matmul, mig × 1: no mean", "matmul, mps × 4: killed (ended by SIGKILL)"]
+    assert closing_lines(results)[2].split() == ["matmul", "no", "mean", "killed"]
 
 
 def test_they_count_failed_excluded_and_warned_cells(results: Path) -> None:
@@ -112,13 +139,16 @@ def test_they_count_failed_excluded_and_warned_cells(results: Path) -> None:
             {"repeat": 1, "strategy": "mig", "workload": "memcopy"} | silent,
         ],
     )
-    assert closing_lines(results)[1:] == [
+    assert closing_lines(results)[3:] == [
         "1 of 7 cells hung: matmul, mps × 2: 1 of 2 tenants hung: not ready after 12 s",
+        "1 of 7 cells infeasible: matmul, mps × 8: no room",
         "3 of 7 cells excluded by nothing_finished 3, cpu_stolen 3: matmul, mig × 1 and 1 other: "
         "nothing_finished: tenant 0: all of 7 requests failed",
         f"2 of 7 cells carry a warning: foreign_cpu 2, drift 1; see {results / 'report.html'}",
+        f"  foreign_cpu: {REMEDIES['foreign_cpu']}",
+        f"  drift: {REMEDIES['drift']}",
         f"report: {results / 'report.html'}",
     ]
     cells(results, [{"repeat": 1, "warnings": "foreign_cpu"}])
     named = f"1 of 1 cells carry a warning: foreign_cpu 1; see {results / 'report.html'}"
-    assert closing_lines(results)[1] == named
+    assert closing_lines(results)[3] == named

@@ -22,6 +22,7 @@ from sharebench.read.decide.advice import (
 )
 from sharebench.read.decide.cost import HOURS_PER_MONTH
 from sharebench.read.decide.rows import PERCENTILES
+from sharebench.read.quantity import format_quantity
 from sharebench.read.slo import LATENCY, PART_LABELS, format_limits, percentile_label
 
 MAX_NAMED = 4
@@ -273,11 +274,6 @@ def _reasons_against_fewer(best: Plan, demand: Demand) -> list[Reason]:
 
 def count(number: int | None, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
-
-
-def format_quantity(value: float) -> str:
-    """A number with three or four significant digits and without exponent: `0.0253`, `38.0`, `485,700`."""
-    return f"{float(f'{value:.4g}'):,.0f}" if value >= 100 else f"{value:#.3g}"
 
 
 def _describe_change(point: TurningPoint, strategy: str) -> str:

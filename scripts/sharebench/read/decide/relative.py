@@ -14,7 +14,6 @@ from sharebench.read.decide.answers import (
     Fact,
     Reason,
     decided,
-    format_quantity,
     gain_reasons,
     hazard_reasons,
     no_plan_reasons,
@@ -23,6 +22,7 @@ from sharebench.read.decide.answers import (
 from sharebench.read.decide.documented import MEASURED, Isolation
 from sharebench.read.decide.options import MAX_ISOLATED_GROWTH
 from sharebench.read.decide.rows import SLOWDOWN, STP, SummaryRow, estimate
+from sharebench.read.quantity import format_quantity
 from sharebench.read.statistics.intervals import Estimate
 
 ONE = Estimate(1.0, 1.0, 1.0)
