@@ -3,9 +3,11 @@
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pandas as pd
 import pytest
+import yaml
 from unit.edited import edited_json
 from unit.figures import fabricated
 
@@ -138,3 +140,12 @@ def test_long_tables_are_cut_with_a_note(root: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(page, "MAX_ROWS", 6)
     monkeypatch.setattr(page, "MIN_ROWS", 1)
     assert "The first 3 of 10 rows; tables/summary.csv has all." in text_of(root, "numbers")
+
+
+def test_each_section_is_a_link_at_the_top_and_the_config_a_file(root: Path) -> None:
+    page.write_report(root, root)
+    html = (root / "report.html").read_text(encoding="utf-8")
+    links = re.findall(r'<a href="#(\w+)">', html.split("<nav")[1].split("</nav>")[0])
+    assert links == re.findall(r'<section id="(\w+)">', html)
+    (config,) = re.findall(r'download="config.yaml" href="data:text/yaml;charset=utf-8,(.*?)"', html)
+    assert yaml.safe_load(unquote(config))["workloads"]
