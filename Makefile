@@ -35,7 +35,7 @@ PIP_INSTALL := -m pip install --disable-pip-version-check --progress-bar off
 INSTALL_COMMAND := $(PIP_INSTALL) --quiet --no-deps --no-build-isolation --editable .
 # Seconds between two lines of an installation.
 SHOW_SECONDS := 10
-UV := $(shell command -v uv)
+UV := $(shell command -v uv 2> /dev/null)
 
 # Installs a lock ($(2)) into an environment ($(1)): by uv where it is there and can, or by pip. The loop, which shows the
 # last line of the log from time to time, ends with this shell, also where that is killed.
