@@ -44,6 +44,7 @@ BULLETS: dict[str, list[Question]] = {
     "MPS does not contain faults.": ROWS["tenants that may crash"],
 }
 NOT_A_CHOICE = {
+    "Kubernetes costs start-up, not compute.",
     "A share of the SMs can make answers wrong.",
     "Kubernetes costs start-up, not latency.",
     "Not measured yet:",
