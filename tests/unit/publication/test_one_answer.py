@@ -46,7 +46,6 @@ BULLETS: dict[str, list[Question]] = {
 NOT_A_CHOICE = {
     "Kubernetes costs start-up, not compute.",
     "A share of the SMs can make answers wrong.",
-    "Kubernetes costs start-up, not latency.",
     "Not measured yet:",
 }
 
