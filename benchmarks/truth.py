@@ -21,7 +21,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 
@@ -88,8 +88,8 @@ class Condition:
     """Number of devices on each host."""
     host_cv: float = 0.0
     """Scatter between hosts, whose cells share a factor."""
-    unit: Literal["device", "host", "study"] = "device"
-    """What the records give as the device."""
+    is_host_recorded: bool = False
+    """Records give the host as the device; all have one without `hosts`."""
 
     def device(self, repeat: int) -> int:
         """Number of the device of a repeat, from 0."""
@@ -101,8 +101,7 @@ class Condition:
         return next((number for number in range(len(self.hosts)) if device < sum(self.hosts[: number + 1])), 0)
 
     def recorded_device(self, repeat: int) -> str:
-        numbers = {"device": self.device(repeat), "host": self.host(repeat), "study": 0}
-        return f"{self.unit} {numbers[self.unit]}"
+        return f"host {self.host(repeat)}" if self.is_host_recorded else f"device {self.device(repeat)}"
 
     def factor(self, seed: int, strategy: str, replicas: int, repeat: int) -> float:
         """Factor by which the cell's iterations are longer than planted."""
@@ -140,12 +139,12 @@ ON_DEVICES = {
     "3, 1, 1": Condition(devices=(3, 1, 1), device_cv=DEVICE_CV),
     "3, 2": Condition(devices=(3, 2), device_cv=DEVICE_CV),
     "2, 2, 1 that are alike": Condition(devices=(2, 2, 1)),
-    "2, 2, 1 taken for one": Condition(devices=(2, 2, 1), device_cv=DEVICE_CV, unit="study"),
+    "2, 2, 1 taken for one": Condition(devices=(2, 2, 1), device_cv=DEVICE_CV, is_host_recorded=True),
 }
 TWO_ON_EACH = Condition(repeats=6, devices=(1,) * 6, device_cv=0.02, hosts=(2, 2, 2), host_cv=0.1)
 ON_HOSTS = {
     "2, 2, 2 devices on hosts that differ by 10 %": TWO_ON_EACH,
-    "the same, over hosts": replace(TWO_ON_EACH, unit="host"),
+    "the same, over hosts": replace(TWO_ON_EACH, is_host_recorded=True),
 }
 
 
@@ -260,15 +259,10 @@ def simulate(study: Planted, points: Sequence[tuple[str, int]], repeats: int) ->
 
 def _record(spec: Spec, device: str, tenants: Sequence[TenantReport], window_seconds: float) -> Record:
     """The parts of a record that the tables need."""
+    cell = {"strategy": spec.strategy.name, "workload": "planted", "replicas": spec.replicas}
     partial_record = {
         "spec": spec.text,
-        "cell": {
-            "strategy": spec.strategy.name,
-            "workload": "planted",
-            "replicas": spec.replicas,
-            "repeat": spec.repeat,
-            "block": spec.repeat,
-        },
+        "cell": cell | {"repeat": spec.repeat, "block": spec.repeat},
         "status": "ok",
         "reason": None,
         "gates": [],

@@ -98,7 +98,7 @@ def measuring_fingerprints() -> dict[str, str]:
         ("sharebench/measure/run/jobs.py", PROBES),
         ("sharebench/measure/run/timeslice/probe.py", {"timeslice"}),
         ("sharebench/read/tables/summary.py", {"tables"}),
-        ("sharebench/read/decide/advice.py", {"decisions"}),
+        ("sharebench/read/decide/advice.py", {"decisions", "report", "together"}),
         ("sharebench/read/report/templates/report.css", {"report"}),
         ("publication/findings.py", {"together"}),
     ],
