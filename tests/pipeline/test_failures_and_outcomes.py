@@ -30,9 +30,9 @@ def test_a_failed_cell_is_shown_and_the_others_get_partial_tables(finished: Chec
     caption = (finished.results / "partial/summary.md").read_text().splitlines()[0]
     assert "PARTIAL: 27 of 28 cells." in caption
     tables = {path.name for path in (finished.results / "partial").iterdir()}
-    assert tables == {f"{name}.csv" for name in ("cells", "contrasts", "devices", "summary", "stages", "startup")} | {
-        "summary.md",
-    }
+    judged = ("gates", "evidence", "outcomes")
+    measured = ("cells", "contrasts", "devices", "summary", "stages", "startup")
+    assert tables == {f"{name}.csv" for name in (*judged, *measured)} | {"summary.md"}
 
     finished.plant_outage(None)
     assert finished.run().ok().jobs == measuring_jobs({bad})
