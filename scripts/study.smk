@@ -45,15 +45,15 @@ try:
     DATA = (
         dataset.verified_folder(Path(SOURCE_DATA_SET)) if SOURCE_DATA_SET else RESULTS
     )
+    OTHER_STUDIES = (
+        dataset.studies_next_to(Path(SOURCE_DATA_SET)) if SOURCE_DATA_SET else []
+    )
 except (configuration.ConfigError, dataset.DataSetError) as error:
     raise Refused(str(error))
 
 config = STUDY.config
 # Params of every rule. Snakemake does not track a Path among them, so another interpreter invalidates nothing.
 JOB_PARAMS = {"python": Path(sys.executable), "script": SCRIPTS / "job.py"}
-OTHER_STUDIES = (
-    dataset.studies_next_to(Path(SOURCE_DATA_SET)) if SOURCE_DATA_SET else []
-)
 TABLES_DIGEST = dataset.tables_digest(STUDY)
 QUESTION_DIGEST = dataset.question_digest(ADVICE_QUESTION, STUDY)
 

@@ -123,7 +123,9 @@ def plan(study: "Study", words: Sequence[str]) -> str:
 @click.option("--isolation", metavar="none|performance|fault", help="Isolation that tenants need.")
 @click.option("--deploy", type=click.Choice(DEPLOYMENTS), default="auto", help="What the tenants can have.")
 @click.option("--one-process", is_flag=True, help="Tenants can become threads of one process.")
-@click.option("--margin-percent", type=PERCENT, default=MARGIN_PERCENT, help="Gain that counts as one (5).")
+@click.option(
+    "--margin-percent", type=PERCENT, default=MARGIN_PERCENT, help=f"Gain that counts as one ({MARGIN_PERCENT:g})."
+)
 @click.option("--price-per-hour", type=float, help="Price of one device per hour, in dollars.")
 def advise(
     data: Path,
@@ -152,6 +154,7 @@ def advise(
     config["workloads"] = list(workloads)
     question = dataset.resolve_question(config, given, ["workloads"] if workloads else (), study)
     folder = dataset.verified_folder(data, "DATA")
+    dataset.refuse_without_faults(also)
     others = [*also, *dataset.studies_next_to(data)]
     terms = Terms(deploy, one_process, margin_percent)
     with TemporaryDirectory() as made:
@@ -228,7 +231,7 @@ def join(study: "Study", words: Sequence[str], parts: Sequence[Path]) -> str:
 @commands.command()
 @asks_about_a_study
 def restore(study: "Study", words: Sequence[str]) -> int:
-    """Restore the node to its original state after a kill."""
+    """Restore the node to its saved state after a kill."""
     from sharebench.datasets.dataset import excluded_cells_note
     from sharebench.measure.run.restore import restore_node
 

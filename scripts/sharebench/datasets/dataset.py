@@ -36,6 +36,7 @@ EARLIER_CODES = "nodes/earlier_codes.json"
 """File of a joined study: by workload, the fingerprints of earlier measuring code whose records count too."""
 PROBE_FILES = ("nodes/timeslice.json", "nodes/answers.json")
 """What probes of the device found, which no study needs."""
+FAULTS_TABLE = "tables/isolation.csv"
 WORKLOADS_FILE = REPOSITORY / "config" / "workloads.yaml"
 # At most this many patterns of excluded cells are named in a note.
 MAX_NAMED_PATTERNS = 3
@@ -126,17 +127,34 @@ def list_published(folder: Path) -> list[str]:
 
 
 def studies_next_to(path: Path) -> list[Path]:
-    """The other studies of the publication that has this one, on the same kind of GPU, if they measured faults."""
-    if not (path / archive.CHECKSUMS).is_file():
+    """The other studies of the publication that has this one, on the same kind of GPU, if they measured faults.
+
+    `path` is a study's folder, or its archive. Raises DataSetError for a study there whose device is unknown.
+    """
+    own = path.resolve().parent if path.is_file() else path.resolve()
+    if not (own / archive.CHECKSUMS).is_file():
         return []
-    folders = sorted(table.parent.parent for table in path.parent.glob("*/tables/isolation.csv"))
-    product = read_device(path / "nodes" / "device.json")["node"]["product"]
-    return [
-        folder
-        for folder in folders
-        if folder.resolve() != path.resolve()
-        and read_device(folder / "nodes" / "device.json")["node"]["product"] == product
-    ]
+    folders = sorted({table.parent.parent for table in own.parent.glob(f"*/{FAULTS_TABLE}")} - {own})
+    product = _product(own)
+    return [Path(os.path.relpath(folder)) for folder in folders if _product(folder) == product]
+
+
+def _product(folder: Path) -> str:
+    try:
+        return read_device(folder / "nodes" / "device.json")["node"]["product"]
+    except (OSError, DamagedFile):
+        where = os.path.relpath(folder)
+        raise DataSetError(
+            f"{where}: nodes/device.json is missing or damaged, and its faults count here; get that study again, or "
+            "move it out of its publication"
+        ) from None
+
+
+def refuse_without_faults(folders: Iterable[Path]) -> None:
+    """Raise DataSetError for a further study that has no faults to count."""
+    for folder in folders:
+        if not (folder / FAULTS_TABLE).is_file():
+            raise DataSetError(f"--also {folder}: it has no {FAULTS_TABLE}; give the folder of a study with faults")
 
 
 def set_up_strategies(study: Study) -> list[str]:

@@ -14,6 +14,7 @@ from unit.edited import edited_json, edited_table
 from unit.figures import fabricated
 from unit.studies import NO_SLO, QUESTION
 
+from sharebench.core.files import Refusal
 from sharebench.read.decide import decide, documented
 
 SCRIPTS = Path(__file__).parents[3] / "scripts"
@@ -149,6 +150,15 @@ def test_measured_faults_count(root: Path, tmp_path: Path) -> None:
     assert {"mps", "time-slicing"} <= set(table.loc[table["rank"].notna(), "strategy"])
     of_mps = table[table["strategy"] == "mps"].iloc[0]
     assert of_mps["fault_isolation_basis"] == "measured: 0 of 3 neighbours died after assert"
+
+
+@pytest.mark.parametrize("content", ["", "strategy,n\nmps,3\n"])
+def test_a_damaged_table_of_another_study_is_named(root: Path, tmp_path: Path, content: str) -> None:
+    table = tmp_path / "faults/tables/isolation.csv"
+    table.parent.mkdir(parents=True)
+    table.write_text(content)
+    with pytest.raises(Refusal, match=rf"^{table}: not a table \(.+\); get that study again"):
+        decide.read_results(root, root, [tmp_path / "faults"])
 
 
 def test_mps_of_a_cluster_plugin_has_limits(root: Path, tmp_path: Path) -> None:

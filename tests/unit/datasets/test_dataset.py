@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from unit.edited import edited_json
 from unit.studies import W, base_config, config_with, simulated, study_with
 
 from publication import rebuild
@@ -109,6 +110,39 @@ def test_a_data_set_with_withdrawn_config_keys_is_opened(data_set: Path) -> None
     manifest["config"]["parts"] = ["results/gpu0", "results/gpu1"]
     (data_set / "manifest.json").write_text(json.dumps(manifest))
     assert open_for_rebuild(data_set).config["kubernetes"].keys().isdisjoint({"drain"})
+
+
+def test_a_data_set_is_opened_in_its_own_folder(data_set: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = data_set / "results/theirs"
+    here.mkdir(parents=True)
+    (data_set / "manifest.json").rename(here / "manifest.json")
+    for folder in (data_set, here):
+        monkeypatch.chdir(folder)
+        assert dataset.read_study(here).config["results"] == "results/theirs"
+    with edited_json(here / "manifest.json") as manifest:
+        manifest["config"]["results"] = str(here)
+    assert dataset.read_study(Path()).config["results"] == str(here)
+
+
+def test_the_other_studies_of_a_publication_are_found_by_each_of_its_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = (PUBLISHED / "h200/faults/nodes/device.json").read_text()
+    for name in ("study", "faults", "faults-of-another"):
+        for path, text in ((dataset.FAULTS_TABLE, ""), ("nodes/device.json", device), ("checksums.sha256", "")):
+            (tmp_path / name / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name / path).write_text(text)
+    with edited_json(tmp_path / "faults-of-another/nodes/device.json") as facts:
+        facts["node"]["product"] = "another"
+    (tmp_path / "study/data.zip").touch()
+    monkeypatch.chdir(tmp_path / "study")
+    for path in (Path(), Path("data.zip"), tmp_path / "study", tmp_path / "study/data.zip"):
+        assert dataset.studies_next_to(path) == [Path("../faults")]
+    assert dataset.studies_next_to(tmp_path) == []
+    for damage in (lambda path: path.write_text("{"), Path.unlink):
+        damage(tmp_path / "faults/nodes/device.json")
+        with pytest.raises(DataSetError, match=r"^\.\./faults: nodes/device\.json is missing or damaged, .* get that"):
+            dataset.studies_next_to(Path())
 
 
 def test_the_config_of_a_published_study_can_be_used() -> None:

@@ -57,6 +57,7 @@ def test_the_help_is_an_index_with_a_line_for_each_command(capsys: pytest.Captur
         (f"advise {DATA} --tenants 0", "config: tenants: 0 is below 1; "),
         (f"advise {DATA} --slo 50", "--slo 50: it is not KEY=VALUE"),
         (f"advise {DATA} --slo speed=50", "config: slo: 'speed' is an unknown key; "),
+        (f"advise {DATA} --also none", "--also none: it has no tables/isolation.csv; "),
         (f"advise {DATA} --workloads none", "config: workloads: none: not in "),
         ("compare one two", "BEFORE: one is not a data set (manifest.json: No such file or directory); "),
         (f"compare {DATA} {DATA}/", f"not comparable: {DATA} and {DATA} are one data set; "),

@@ -78,7 +78,9 @@ def _paths(config: StudyConfig) -> Iterator[str]:
     """Paths that do not exist, or that hold something else."""
     results = Path(os.path.realpath(config["results"]))
     is_source = any(results.is_relative_to(REPOSITORY / name) for name in SOURCE_FOLDERS)
-    if is_source or results in (here := Path.cwd(), *here.parents):
+    is_shared = is_source or results in (here := Path.cwd(), *here.parents)
+    # A data set that is only read names the folder of whoever made it.
+    if config["from"] is None and is_shared:
         yield f"results: {config['results']!r} holds more than results; name a folder of its own, such as results/mine"
     # os.path.isfile, unlike Path.is_file, is false for a path that we may not read.
     if any(map(os.path.isfile, (results, *results.parents))):

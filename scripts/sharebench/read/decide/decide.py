@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from sharebench.core.files import read_json, replace_atomically, write_json
+from sharebench.core.files import Refusal, read_json, replace_atomically, write_json
 from sharebench.model.capabilities import unsupported_reason
 from sharebench.model.question import Question
 from sharebench.model.records.references import device_name, read_device
@@ -104,13 +104,20 @@ def read_results(data: Path, root: Path, others: Sequence[Path] = ()) -> Results
         mixes=mixes,
         tables={
             name: {
-                study: read_table(path)
+                study: _table_of_study(path, columns)
                 for study, folder in {"": root, **named}.items()
                 if (path := folder / "tables" / f"{name}.csv").is_file()
             }
-            for name in ("isolation", "jobs")
+            for name, columns in (("isolation", documented.FAULT_COLUMNS), ("jobs", None))
         },
     )
+
+
+def _table_of_study(path: Path, columns: list[str] | None) -> pd.DataFrame:
+    try:
+        return read_table(path, columns)
+    except ValueError as error:
+        raise Refusal(f"{path}: not a table ({error}); get that study again, or remove its folder") from None
 
 
 def decide(data: Path, results: Path, question: Question, decided: Path, others: list[Path]) -> str:

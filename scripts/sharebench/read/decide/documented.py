@@ -62,6 +62,10 @@ def fault_isolation(strategy: Strategy) -> Isolation:
     return Isolation(None, UNKNOWN, "contexts of their own, but sources differ on a common fault domain; not measured")
 
 
+FAULT_COLUMNS = ["strategy", "fault", "n", "failed"]
+"""What is read of tables/isolation.csv."""
+
+
 def measured_faults(tables: Mapping[str, pd.DataFrame]) -> dict[str, Isolation]:
     """Measured fault isolation by strategy, from tables/isolation.csv of studies by name: whether neighbours survived.
 
