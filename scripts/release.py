@@ -19,7 +19,14 @@ ADDRESS = re.compile(r'^Repository = "(.+)"$', re.MULTILINE)
 
 
 def git(root: Path, *arguments: str) -> str:
-    return subprocess.run(["git", "-C", str(root), *arguments], check=True, capture_output=True, text=True).stdout
+    """What git says. Ends the program with its message where it fails."""
+    try:
+        made = subprocess.run(["git", "-C", str(root), *arguments], check=False, capture_output=True, text=True)
+    except FileNotFoundError:
+        sys.exit("git is not there; install it")
+    if made.returncode:
+        sys.exit(f"git {arguments[0]} failed, and nothing was changed: {made.stderr.strip() or made.stdout.strip()}")
+    return made.stdout
 
 
 def replaced(pattern: str, by: str, text: str, name: str) -> str:
@@ -53,10 +60,15 @@ def prepare(root: Path, version: str, address: str | None, day: str) -> None:
         ("CHANGELOG.md", rf"^## {re.escape(version)} \(unreleased\)$", f"## {version} ({day})"),
     ):
         texts[name] = replaced(pattern, line, texts[name], name)
+    before = git(root, "rev-parse", "HEAD").strip()
     for name, text in texts.items():
         (root / name).write_text(text, encoding="utf-8")
-    git(root, "commit", "--all", "--message", f"Release {version}")
-    git(root, "tag", "--annotate", tag, "--message", f"sharebench {version}")
+    try:
+        git(root, "commit", "--all", "--message", f"Release {version}")
+        git(root, "tag", "--annotate", tag, "--message", f"sharebench {version}")
+    except BaseException:
+        git(root, "reset", "--quiet", "--hard", before)
+        raise
     print(f"{tag} is committed and tagged; publish it: git push --follow-tags")
     if (address or there) == PLACEHOLDER:
         print(f"the repository's address is still {PLACEHOLDER}; give ADDRESS=https://…")

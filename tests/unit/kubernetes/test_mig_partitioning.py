@@ -196,6 +196,17 @@ def test_a_layout_set_by_someone_else_fails_the_state_and_stays(cluster: MigClus
     assert saved_state.load(cluster.store[NODE]) is None
 
 
+def test_a_layout_that_was_ours_once_and_is_someone_elses_now_stays(cluster: MigCluster, tmp_path: Path) -> None:
+    node = opened(cluster, tmp_path)
+    node.ensure(state("mig"))
+    ours = cluster.store[NODE]["metadata"]["labels"][MIG_CONFIG_LABEL]
+    node.ensure(state("mig-unequal"))
+    cluster.patch(NODE, {"metadata": {"labels": {MIG_CONFIG_LABEL: ours}}})
+    cluster.sleep(10)
+    node.restore()
+    assert cluster.store[NODE]["metadata"]["labels"][MIG_CONFIG_LABEL] == ours
+
+
 def test_a_layout_changed_without_the_manager_is_set_again(cluster: MigCluster, tmp_path: Path) -> None:
     node = opened(cluster, tmp_path)
     node.ensure(state("mig"))

@@ -247,6 +247,12 @@ def test_users_pods_are_tried_and_what_is_filled_in_is_said(cluster: Cluster, le
     assert [each["image"] for each in tried["spec"]["containers"]][:1] == ["web:1"]
 
 
+def test_an_overlay_may_remove_the_tolerations(cluster: Cluster) -> None:
+    cluster.store[NODE]["spec"]["taints"] = [{"key": "team", "effect": "NoSchedule"}]
+    text, is_fit = inspected(pod={"spec": {"tolerations": None}})
+    assert not is_fit and "the node's taint team:NoSchedule keeps it away" in text
+
+
 def test_a_pod_that_the_server_refuses_fails_preflight(cluster: Cluster) -> None:
     cluster.verdict = 'Pod Security refuses the pod: violates PodSecurity "baseline:latest": host namespaces'
     text, is_fit = inspected(WEB)

@@ -83,6 +83,21 @@ def test_an_impossible_release_changes_nothing(version: str, line: str, checkout
     assert run(checkout, "git", "status", "--porcelain").stdout == run(checkout, "git", "tag").stdout == ""
 
 
+@pytest.mark.parametrize("hook", ["pre-commit", "reference-transaction"])
+def test_a_release_that_git_refuses_changes_nothing(hook: str, checkout: Path) -> None:
+    script = checkout / ".git/hooks" / hook
+    script.parent.mkdir(exist_ok=True)
+    # The second one refuses the tag only.
+    script.write_text("#!/bin/sh\n[ $# = 1 ] && ! grep -q refs/tags && exit 0\necho not today >&2\nexit 1\n")
+    script.chmod(0o755)
+    before = run(checkout, "git", "rev-parse", "HEAD").stdout
+    refused = release(checkout, "9.8.7")
+    assert refused.returncode == 1 and "nothing was changed: " in refused.stderr and "not today" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert run(checkout, "git", "status", "--porcelain").stdout == run(checkout, "git", "tag").stdout == ""
+    assert run(checkout, "git", "rev-parse", "HEAD").stdout == before
+
+
 def test_changes_are_not_released_by_the_way(checkout: Path) -> None:
     (checkout / "README.md").write_text("other")
     assert "the checkout has changes" in release(checkout, "9.8.7").stderr

@@ -151,8 +151,8 @@ def replaced_text(study: Study, results: Path, cells: Iterable[Cell]) -> str:
         return ""
     return (
         f"{commits.total()} of these cells have a record by other code (commit {', '.join(commits)}) than this "
-        "version's, so they are re-measured and replaced; to keep them, press Ctrl-C now, and publish them (snakemake "
-        f"--cores 1 published/mine/before --config from={results}), or name another folder (--config results=…)"
+        "version's, so they are re-measured and replaced, one after another; a run into "
+        "another folder keeps them (--config results=…)"
     )
 
 

@@ -42,13 +42,13 @@ def mix_answer(
 
     Plans are ordered by `stp`: the sum of what each tenant does, over what it does alone.
     """
-    by_strategy = group_by((row for row in rows if STP in row.metrics), lambda row: row.strategy)
+    by_strategy = group_by((row for row in rows if row.metrics.keys() >= {STP, SLOWDOWN}), lambda row: row.strategy)
     own = {name: found for name, found in by_strategy.items() if name in strategies}
     if not own:
         return None
     options = [_alone("exclusive", 1)]
     for name, found in own.items():
-        slowest = max(row.metrics[SLOWDOWN].value for row in found if SLOWDOWN in row.metrics)
+        slowest = max(row.metrics[SLOWDOWN].value for row in found)
         isolation = Isolation(slowest <= MAX_ISOLATED_GROWTH, MEASURED, f"the slowest has {slowest:.3g} × its latency")
         options.append(shared(strategies[name], _level(found[0].replicas, found[0].metrics[STP], isolation)))
 
@@ -59,7 +59,6 @@ def mix_answer(
                 f"latency of {row.tenant_workload}", f"× {format_quantity(row.metrics[SLOWDOWN].value)}", "of one alone"
             )
             for row in found
-            if SLOWDOWN in row.metrics
         ]
 
     return _answer(workload, options, demand, rows[0].replicas, "work per GPU", facts, undecided)

@@ -191,7 +191,9 @@ def workload_rows(study: Study, node: ClusterNode) -> tuple[list[ReportRow], boo
             pod = tenant_pod(place, owner, index, [container], needs, DRY_RUN_SECONDS)
             rows.append(ReportRow(name, "run with kubernetes.image and kubernetes.resources"))
         pod = apply_overlay(pod, options["pod"])
-        problems = [_taint_problem(taint) for taint in taints if not is_tolerated(taint, pod["spec"]["tolerations"])]
+        # An overlay may remove them.
+        tolerations = pod["spec"].get("tolerations") or []
+        problems = [_taint_problem(taint) for taint in taints if not is_tolerated(taint, tolerations)]
         try:
             node.cluster.api.create(node.cluster.tenants_path, pod, dryRun="All")
         except ApiRefused as refused:

@@ -116,9 +116,12 @@ class MigPartitioner:
         """
         assert wanted.config is not None
         self.refuse_foreign_layout(saved)
-        self._cluster.save_access(self._access, {**saved, "mig": mig_manager.with_set(saved["mig"], wanted.config)})
+        now = mig_manager.with_set(saved["mig"], wanted.config)
+        self._cluster.save_access(self._access, {**saved, "mig": now})
         before = self._pods_to_restart()
         self._manager().set_layout(wanted.config, other_labels)
+        # From now on, one of the earlier entries is someone else's.
+        self._cluster.save_access(self._access, {**saved, "mig": {**now, "set_before": []}})
         self._restart_remaining(before)
 
     def restore(self, saved: PluginState, other_labels: Mapping[str, str | None]) -> bool:
