@@ -4,7 +4,7 @@
 # Outputs: nodes/device.json, nodes/{strategy}.json
 # Steps:   characterise_node records the shared device. configure_node sets the state of a strategy's first feasible
 #          cell, so that a strategy that cannot be set up fails once. The state may change later, so every cell
-#          ensures it for itself. `sharebench restore` returns the node to its original state.
+#          ensures it for itself. `sharebench restore` returns the node to its saved state.
 
 from sharebench.model.spec import describe_node
 
