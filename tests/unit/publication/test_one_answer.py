@@ -1,11 +1,13 @@
 """One answer: README, which-strategy, `sharebench advise` and the report's cards take the same strategy first."""
 
+import math
 import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from unit.edited import edited_table
 
 from sharebench.core.files import REPOSITORY, read_json
 from sharebench.datasets import dataset
@@ -15,6 +17,7 @@ from sharebench.read.decide.answers import Answer
 from sharebench.read.decide.terms import USUAL, Terms
 from sharebench.read.report.sections.advice import Advice
 from sharebench.read.report.sections.cards import cards
+from sharebench.study.wrong_answers import wrong_answer
 
 H200 = REPOSITORY / "published/h200"
 TAKES = {
@@ -124,4 +127,43 @@ def test_faults_of_the_same_publication_count_with_their_source() -> None:
     (caution,) = found.texts("hazard")
     assert "measured in h200/faults, h200/faults-again, h200/faults-mps: 11 of 11 neighbours died" in caution
     limited = answers("inference", Terms("device-plugin"), tenants=7)[0]
-    assert "a seventh of the SMs some matmuls in half precision were wrong" in limited.texts("hazard")[0]
+    assert (
+        "with 14.3 % of the SMs cuBLAS 13.1 computed some half-precision matmuls wrongly" in limited.texts("hazard")[0]
+    )
+
+
+def test_plan_and_advice_caution_of_the_same_shares() -> None:
+    """A workload that one plan takes with the number of tenants that the other one warns of."""
+    (found,) = [each for each in answers("inference", tenants=7) if each.strategy == "mps-limited-200"]
+    warned = wrong_answer(
+        load(dataset.read_study(H200 / "inference").config)["strategy_catalogue"]["mps-limited-200"], found.per_device
+    )
+    assert "28.6 %" in warned and f"Caution: {warned}." in found.texts("hazard")
+
+
+def test_what_is_excluded_is_not_said_to_bring_nothing() -> None:
+    found = answer_to("inference", "resnet50-graph", {"isolation": "fault"})
+    assert found.headline.startswith("no sharing with fault isolation brings anything; take a GPU each, or a queue")
+    assert answer_to("inference", "matmul-16384", {"tenants": 7}).headline.startswith("sharing brings nothing; take")
+
+
+def test_an_answer_without_more_facts_ends_with_its_plan() -> None:
+    found = answer_to("interference", "matmul-16384+matmul-16384", {})
+    assert len(found.facts) == 1 and found.sentence == f"{found.workload}: {found.headline}."
+
+
+def test_fewer_jobs_than_were_measured_are_judged_with_the_next_larger_number() -> None:
+    found = answer_to("jobs", "batch-matmul-100000", {"tenants": 2})
+    assert (found.strategy, found.per_device, found.judged_with) == ("mps", 2, 4)
+
+
+def test_a_rival_without_an_interval_leaves_the_winner_of_jobs(tmp_path: Path) -> None:
+    folder = H200 / "jobs"
+    shutil.copytree(folder / "tables", tmp_path / "tables")
+    shutil.copy(folder / "manifest.json", tmp_path)
+    with edited_table(tmp_path / "tables/jobs.csv") as jobs:
+        jobs.loc[jobs["strategy"] == "time-slicing", ["speedup_low", "speedup_high"]] = math.nan
+    made_by = dataset.read_study(folder)
+    question = dataset.resolve_question(made_by.config, [], [], made_by)
+    found = decide.answer(decide.read_results(folder, tmp_path, []), question, USUAL).answers
+    assert [(each.strategy, each.undecided) for each in found if "matmul" in each.workload] == [("mps", "")]

@@ -112,6 +112,19 @@ def test_a_sweep_is_one_card_with_a_row_for_each_load() -> None:
     assert [metric.name for metric in found.metrics] == ["ttft_p50_seconds", "throughput_total_hz"], "those with values"
 
 
+def test_a_load_without_a_winner_names_none_and_a_sweep_has_its_cautions_once(root: Path) -> None:
+    hazard = Reason("hazard", "Caution: it faults.")
+    answers = {name: answer(name, [plan("mps")], [hazard]) for name in ("w-1", "w-2")}
+    answers["w-2"] |= {"undecided": "no winner", "headline": "no winner; ahead: mps on 1 GPU"}
+    rows = {name: [BASELINE, SHARED] for name in answers}
+    (found,) = cards(
+        Advice("", answers, {}, has_price=False), rows, [*rows], {"w": Sweep("rate_hz", {"w-1": 1, "w-2": 2})}
+    )
+    assert [(load.strategy, load.why) for load in found.loads] == [("mps", ""), ("", "no winner; ahead: mps on 1 GPU")]
+    html = page._template().render(page.report_context(root, root) | {"cards": [found]})
+    assert html.count("Caution: it faults.") == 1 and "no winner; ahead: mps on 1 GPU" in html
+
+
 def test_the_page_has_the_curve_of_a_sweep_once_with_its_card(tmp_path: Path) -> None:
     study = serving.study(tmp_path / "results")
     draw.draw_figure("load-curve", study.data, study.results)
@@ -119,7 +132,7 @@ def test_the_page_has_the_curve_of_a_sweep_once_with_its_card(tmp_path: Path) ->
     html = (study.results / "report.html").read_text(encoding="utf-8")
     section = html.split('<section id="cards">')[1].split("</section>")[0]
     assert section.count("<article") == 1 and "<h3>llm</h3>" in section
-    assert "Requests in flight per tenant" in section and "Within the SLO" in section
+    assert "Requests in flight per tenant" in section and "o winner, since it was not a GPU" in section
     assert html.count("<strong>Load and latency.</strong>") == section.count("<strong>Load and latency.</strong>") == 1
     assert 'alt="Load and latency.' in section
     assert "No workload by itself" not in section

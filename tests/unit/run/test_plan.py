@@ -13,6 +13,7 @@ from sharebench.measure.run.plan import count_switches, headline, pending_files,
 from sharebench.model.capabilities import NODE_KINDS
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
+from sharebench.study.wrong_answers import wrong_answer
 
 
 def simulated_study(**changes: Any) -> Study:
@@ -102,11 +103,20 @@ def test_the_plan_lists_workloads_that_the_node_cannot_run(tmp_path: Path, monke
 
 
 def test_the_plan_warns_of_shares_with_wrong_answers_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    planned = simulated_study(strategies=["mps", "mps-limited"], replicas=[2, 3, 4, 7], repeats=1)
+    planned = simulated_study(
+        strategies=["mps", "mps-limited", "mps-limited-200"],
+        replicas=[2, 3, 4, 8],
+        repeats=1,
+    )
     assert "cuBLAS" not in plan(planned, tmp_path, {}), "a simulated GPU computes nothing"
     gpu = replace(NODE_KINDS["simulated"], has_gpus=True)
     monkeypatch.setattr("sharebench.measure.run.plan.NODE_KINDS", {**NODE_KINDS, "simulated": gpu})
     text = " ".join(plan(planned, tmp_path, {}).split())
-    warned = re.findall(r"mps-limited: (\d) tenants with ([\d.]+) % of the SMs: cuBLAS 13.1", text)
-    assert warned == [("3", "33.3"), ("7", "14.3")]
-    assert text.count("cuBLAS") == 2
+    warned = re.findall(r"(\S+): (\d) tenants with ([\d.]+) % of the SMs cuBLAS 13.1 .*?; take (.*?), or check", text)
+    assert warned == [
+        ("mps-limited", "3", "33.3", "2, 4, 8 or 9 tenants"),
+        ("mps-limited-200", "3", "66.7", "2, 4, 8 or 15 tenants"),
+    ]
+    assert text.count("cuBLAS") == len(warned)
+    fixed = planned.strategies["mps-limited"].changed(thread_percent=30.0)
+    assert "; take another share, or check" in wrong_answer(fixed, 2)

@@ -172,6 +172,12 @@ def find_plan(option: Option, demand: Demand) -> Plan:
     return Plan(option, None, replicas, level, _problem(option, replicas, level, demand) or "no data")
 
 
+def could_gain(option: Option, demand: Demand) -> bool:
+    """Whether its tenants together do more than one alone, with any split, also one that does not meet the demand."""
+    levels = [option.level(replicas) for _, replicas in _splits(option, demand.tenants) if replicas > 1]
+    return any(each and each.gain is not None and each.gain >= demand.least_gain for each in levels)
+
+
 def _splits(option: Option, tenants: int) -> Iterable[tuple[int, int]]:
     """Numbers of devices, each with the tenants on the fullest; one tenant per device would not be sharing.
 

@@ -18,6 +18,7 @@ from sharebench.read.decide.advice import (
     Plan,
     TurningPoint,
     advise,
+    could_gain,
     turning_points,
 )
 from sharebench.read.decide.cost import HOURS_PER_MONTH
@@ -90,7 +91,7 @@ class Answer:
 
     @property
     def sentence(self) -> str:
-        facts = f": {', '.join(map(str, self.facts[1:]))}" if self.facts else ""
+        facts = f": {', '.join(map(str, self.facts[1:]))}" if self.facts[1:] else ""
         return f"{self.workload}: {self.headline}{facts}."
 
 
@@ -116,9 +117,7 @@ def answer_question(workload: str, options: Sequence[Option], demand: Demand, un
     plans = advise(options, demand)
     best = plans[0] if plans and plans[0].devices is not None else None
     if best is None:
-        within = f" within {format_limits(demand.limits)}" if demand.limits else ""
-        isolation = "" if demand.isolation == "none" else f" with {demand.isolation} isolation"
-        none = f"no strategy that was measured serves {count(demand.tenants, 'tenant')}{within}{isolation}"
+        none = f"no strategy that was measured serves {count(demand.tenants, 'tenant')}{_conditions(demand)}"
         reasons = no_plan_reasons(plans) or [Reason("scope", "There is no data.")]
         return Answer(workload, none, reasons, plans=[_line(each, demand) for each in plans])
     assert best.level is not None
@@ -158,9 +157,13 @@ def decided(
     if best.devices > 1:
         plan += f", {f'at most {best.per_device} tenants' if best.per_device > 1 else 'one tenant'} on each"
     headline = f"take {plan}"
-    if any(each.brings_nothing for each in plans) and not best.option.is_sharing:
+    shared = [each.brings_nothing for each in plans if each.option.is_sharing and each.devices is not None]
+    if shared and all(shared) and not best.option.is_sharing:
+        nothing = "sharing brings nothing"
+        if any(could_gain(each.option, demand) for each in plans):
+            nothing = f"no sharing{_conditions(demand) or ' that can be had'} brings anything"
         each_or_queue = "a GPU each, or a queue" if best.per_device == 1 else "a queue"
-        headline = f"sharing brings nothing; take {each_or_queue}: {plan}"
+        headline = f"{nothing}; take {each_or_queue}: {plan}"
     return Answer(
         workload,
         f"{undecided}; ahead: {plan}" if undecided else headline,
@@ -175,11 +178,16 @@ def decided(
     )
 
 
+def _conditions(demand: Demand) -> str:
+    within = f" within {format_limits(demand.limits)}" if demand.limits else ""
+    return within if demand.isolation == "none" else f"{within} with {demand.isolation} isolation"
+
+
 def hazard_reasons(best: Plan) -> list[Reason]:
     """What is known to go wrong under the plan: wrong answers, and neighbours that die of a fault."""
     if best.per_device == 1 or best.level is None:
         return []
-    found = [text] if (text := best.option.hazards.get(best.level.replicas)) else []
+    found = [text] if (text := best.option.hazards.get(best.per_device)) else []
     fault = best.option.fault
     if fault.holds is False:
         found.append(f"a tenant that faults may end the others; {fault.basis}: {fault.text}")

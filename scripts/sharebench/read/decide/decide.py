@@ -25,7 +25,7 @@ from sharebench.read.decide.capacity import capacity_table, describe_capacity
 from sharebench.read.decide.cost import cost_table
 from sharebench.read.decide.device import DeviceLimits, device_limits
 from sharebench.read.decide.documented import Isolation, measured_faults
-from sharebench.read.decide.options import strategy_options, unavailable_reason
+from sharebench.read.decide.options import hazards, strategy_options, unavailable_reason
 from sharebench.read.decide.relative import jobs_answer, mix_answer
 from sharebench.read.decide.rows import SummaryRow, summary_rows
 from sharebench.read.decide.terms import USUAL, Terms
@@ -228,9 +228,9 @@ def _relative_answers(
     def shared(strategy: Strategy, levels: Mapping[int, Level]) -> Option:
         fault = faults.get(strategy.name, documented.fault_isolation(strategy))
         unavailable = unavailable_reason(strategy, terms)
-        hazards = {n: text for n in levels if (text := documented.hazard(strategy, n))}
+        known = hazards(strategy, levels)
         return Option(
-            strategy.name, levels, fault, documented.effort(strategy)[0], hazards=hazards, unavailable=unavailable
+            strategy.name, levels, fault, documented.effort(strategy)[0], hazards=known, unavailable=unavailable
         )
 
     wanted = question.get("workloads")

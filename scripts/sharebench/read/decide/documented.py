@@ -88,23 +88,6 @@ def measured_faults(tables: Mapping[str, pd.DataFrame]) -> dict[str, Isolation]:
     return claims
 
 
-WRONG_SHARES = (3, 5, 6, 7)
-"""Numbers of MPS tenants with an even share of the SMs each under which some products in half precision were wrong."""
-
-
-def hazard(strategy: Strategy, replicas: int) -> str:
-    """What is known to go wrong with this many tenants, apart from faults (docs/strategies/mps-limited.md)."""
-    limits = strategy.for_tenants(replicas).thread_percent
-    shares = limits if isinstance(limits, tuple) else (limits,)
-    is_wrong = any(share is not None and int(100 / n) == int(float(share)) for share in shares for n in WRONG_SHARES)
-    if strategy.mechanism[-1] != "mps" or not is_wrong:
-        return ""
-    return (
-        "with a third, a fifth, a sixth or a seventh of the SMs some matmuls in half precision were wrong on an H100 "
-        "and an H200; compare your outputs first"
-    )
-
-
 EFFORTS: Mapping[tuple[str, ...], str] = {
     ("exclusive",): "none",
     ("time-slicing",): "none: what a GPU does by itself",

@@ -1,6 +1,6 @@
 """The input of advice.py from the tables: each strategy's levels, isolation and effort."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -25,6 +25,7 @@ from sharebench.read.decide.rows import (
 from sharebench.read.decide.terms import USUAL, Deployment, Terms
 from sharebench.read.slo import LATENCY, PART_LABELS
 from sharebench.read.statistics.intervals import Estimate
+from sharebench.study.wrong_answers import wrong_answer
 
 # Statuses of cells for which no tenant was started.
 NEVER_STARTED = ("infeasible", "not-measured")
@@ -69,10 +70,15 @@ def strategy_options(
                     max_by_memory=tenants_in_memory(measured),
                     streams=streams,
                     unavailable=unavailable_reason(strategy, terms),
-                    hazards={n: text for n in levels if (text := documented.hazard(strategy, n))},
+                    hazards=hazards(strategy, levels),
                 )
             )
     return options
+
+
+def hazards(strategy: Strategy, levels: Collection[int]) -> dict[int, str]:
+    """What goes wrong by the number of tenants, also with those that larger numbers are judged for."""
+    return {n: text for n in range(1, max(levels, default=0) + 1) if (text := wrong_answer(strategy, n))}
 
 
 def _is_alone(row: SummaryRow) -> bool:

@@ -73,19 +73,23 @@ def jobs_answer(
     demand: Demand,
     undecided: str,
 ) -> Answer | None:
-    """The answer for jobs from their rows of tables/jobs.csv. Plans are ordered by their speed over the queue's."""
-    is_known = rows["speedup"].notna() & (rows["replicas"] > 1) & (rows["replicas"] <= demand.tenants)
+    """The answer for jobs from their rows of tables/jobs.csv. Plans are ordered by their speed over the queue's.
+
+    They are judged with the largest measured number of jobs up to the tenants, or else with the next larger one.
+    """
+    is_known = rows["speedup"].notna() & (rows["replicas"] > 1)
     known = rows[is_known & rows["strategy"].isin(strategies.keys())]
     if known.empty:
         return None
-    jobs = int(known["replicas"].max())
+    sizes = known["replicas"]
+    jobs = int(sizes[sizes <= demand.tenants].max() if demand.tenants >= sizes.min() else sizes.min())
     options = [_alone(queue, jobs)]
     for row in known[known["replicas"] == jobs].to_dict("records"):
         speedup = estimate(row, "speedup")
         assert speedup is not None
         strategy = strategies[row["strategy"]]
         options.append(shared(strategy, _level(jobs, speedup, documented.performance_isolation(strategy))))
-    return _answer(workload, options, demand, jobs, "speed of a queue", lambda _: [], undecided)
+    return _answer(workload, options, demand, min(jobs, demand.tenants), "speed of a queue", lambda _: [], undecided)
 
 
 def _level(replicas: int, work: Estimate, isolation: Isolation) -> dict[int, Level]:
@@ -121,7 +125,9 @@ def _answer(
         *tie_reasons(plans, demand),
         *no_plan_reasons(plans),
     ]
-    if any(each.level and each.merit.low is None for each in plans):
+    shared = [each for each in plans if each.option.is_sharing and each.devices is not None]
+    judged = [best] if best.option.is_sharing else shared
+    if judged and all(each.merit.low is None for each in judged):
         undecided = undecided or MEASURED_ONCE
     found = [] if together == ONE else [Fact(work, f"× {format_quantity(together.value)}", ends), *facts(best)]
     return decided(workload, plans, demand, reasons, undecided, found)

@@ -85,16 +85,19 @@ def cards(
 
 def _sweep_card(name: str, sweep: Sweep, advised: Advice, summary: Mapping[str, list[Row]]) -> Card:
     loads = []
+    hazards: dict[str, None] = {}
     for workload, value in sorted(sweep.values.items(), key=itemgetter(1)):
         answer, rows = advised.answers.get(workload), summary.get(workload, [])
-        if answer and answer["strategy"]:
+        if answer:
+            hazards |= dict.fromkeys(text for kind, text in answer["reasons"] if kind == "hazard")
+        if answer and answer["strategy"] and not answer["undecided"]:
             judged = _judged_row(answer, rows)
             loads.append(SweepLoad(value, answer["strategy"], answer["per_device"], judged, ""))
         else:
             why = _no_choice(rows) or (answer["headline"] if answer else "not measured")
             loads.append(SweepLoad(value, "", 0, None, why))
     metrics = known_metrics(load.judged for load in loads if load.judged)
-    return Card(name, "", by=load_label(sweep), loads=loads, metrics=metrics)
+    return Card(name, "", reasons={"hazard": [*hazards]}, by=load_label(sweep), loads=loads, metrics=metrics)
 
 
 def _answer_card(answer: Mapping[str, Any], summary: list[Row]) -> Card:
