@@ -37,7 +37,7 @@ def test_the_plan_agrees_with_a_dry_run(finished: Checkout) -> None:
 
 def test_restore_restores_the_node_once(finished: Checkout) -> None:
     before = finished.journal(finished.results)
-    assert "the node is back in its saved state" in finished.ask("restore", "--configfile", finished.study)
+    assert "the node is back in its original state" in finished.ask("restore", "--configfile", finished.study)
     assert finished.journal(finished.results) == [*before, None]
     assert "nothing to restore" in finished.ask("restore", "--configfile", finished.study)
     assert finished.journal(finished.results) == [*before, None]

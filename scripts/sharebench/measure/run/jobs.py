@@ -349,7 +349,7 @@ def restore(run: Run) -> None:
     for device in run.devices:
         run.lock(device)
     restored = any([node.restore() for node in placement.open_nodes(run.study, run.results, run.devices)])
-    print("the node is back in its saved state" if restored else "nothing to restore", flush=True)
+    print("the node is back in its original state" if restored else "nothing to restore", flush=True)
 
 
 def device_suffix(run: Run) -> str:
