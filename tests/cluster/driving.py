@@ -28,7 +28,7 @@ from sharebench.study.study import Study
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SNAKEMAKE = Path(sys.executable).parent / "snakemake"
-RUN_SECONDS = 400
+RUN_SECONDS = 900
 PATIENT_SECONDS = 1800.0
 RUN = "20261120-000000-aaaa"
 TIMEOUTS: Timeouts = {"start_seconds": 60, "record_seconds": 20}
