@@ -82,7 +82,7 @@ def measuring_fingerprints() -> dict[str, str]:
         ),
         ("sharebench/read/columns.csv", {"tables", "decisions"}),
         ("sharebench/read/gates/gates.py", TABLE_STAGES | {"decisions", "report"}),
-        ("sharebench/study/study.py", {"archive", "tables", "together", *PROBES}),
+        ("sharebench/study/study.py", {"archive", "decisions", "tables", "together", *PROBES}),
         ("sharebench/measure/nodes/contract.py", CELLS | NODES | PROBES),
         ("sharebench/measure/nodes/simulated/node.py", {"simulated"}),
         ("sharebench/measure/nodes/host/cpu.py", CPU_CELLS | {"cpu node"}),
