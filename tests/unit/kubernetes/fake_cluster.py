@@ -1,6 +1,7 @@
 """Fake clusters in memory, which follow the node's labels a little later; time passes when someone sleeps."""
 
 import copy
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,8 @@ class FakeCluster:
     def __init__(self) -> None:
         self.now = 1000.0
         self.log: list[tuple[str, str, Any]] = []
+        # Pods are deleted at the same time, by threads.
+        self.lock = threading.Lock()
         self.store: dict[str, Json] = {
             NODE: node(),
             CONFIGS: {
@@ -197,8 +200,9 @@ class FakeCluster:
     def delete(self, path: str, grace_seconds: int | None = None, **query: Any) -> None:
         self.log.append(("delete", path, None))
         self.store.pop(path, None)
-        self.foreign = [each for each in self.foreign if not path.endswith(each["metadata"]["name"])]
-        self.tenants = [each for each in self.tenants if not path.endswith(each["metadata"]["name"])]
+        with self.lock:
+            self.foreign = [each for each in self.foreign if not path.endswith(each["metadata"]["name"])]
+            self.tenants = [each for each in self.tenants if not path.endswith(each["metadata"]["name"])]
         if path == f"{PODS}plugin-x" and self._unseen is not None:
             # A new pod looks again for the daemon.
             self.store[NODE]["status"]["allocatable"]["nvidia.com/gpu"] = self._unseen
