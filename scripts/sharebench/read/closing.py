@@ -133,11 +133,13 @@ def _results_table(rows: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def _answers(path: Path) -> list[str]:
-    """What to take for each workload, as the report's cards say."""
+    """What to take for each workload."""
     if not path.is_file():
         return []
     answers = read_json(path, "answers")["answers"]
-    return [f"{each['workload']}: {each['headline']}" for each in answers[:MAX_WORKLOADS]]
+    left_out = len(answers) - MAX_WORKLOADS
+    lines = [f"{each['workload']}: {each['headline']}" for each in answers[:MAX_WORKLOADS]]
+    return lines + [f"{left_out} more in tables/advice.md"] * (left_out > 0)
 
 
 def closing_lines(results: Path) -> list[str]:

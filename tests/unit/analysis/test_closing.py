@@ -77,6 +77,15 @@ def test_they_name_what_to_take(results: Path) -> None:
     assert closing_lines(results)[-2] == "matmul: take mps on 1 GPU instead of 2"
 
 
+def test_they_say_where_the_rest_of_many_answers_is(results: Path) -> None:
+    summary(results, [{"strategy": "exclusive", "replicas": 1, "latency_mean_seconds": 0.0035}])
+    answers = [{"workload": f"net-{index}", "headline": "take mps on 1 GPU"} for index in range(10)]
+    (results / "tables" / "advice.json").write_text(json.dumps({"answers": answers}))
+    said = closing_lines(results)
+    assert "net-7: take mps on 1 GPU" in said and "2 more in tables/advice.md" in said
+    assert not any("net-8" in line for line in said)
+
+
 def test_every_warning_has_a_remedy() -> None:
     warnings = set(
         re.findall(r"^- `(\w+)`", MANUAL.read_text().split("Severity `warning`")[1].split("\n## ")[0], re.MULTILINE)

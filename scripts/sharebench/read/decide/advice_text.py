@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
-from sharebench.core.console import wrap_text
+from sharebench.core.console import format_count, wrap_text
 from sharebench.model.strategy import Strategy
 from sharebench.read.columns import TableRow
 from sharebench.read.decide import documented
 from sharebench.read.decide.advice import Demand, Option, Plan, advise
-from sharebench.read.decide.answers import KINDS, Answer, count, verdict_text
+from sharebench.read.decide.answers import KINDS, Answer, verdict_text
 from sharebench.read.decide.cost import HOURS_PER_MONTH
 from sharebench.read.slo import LATENCY, dollars_per_million, format_limits
 
@@ -18,7 +18,7 @@ NO_ADVICE = "none: nothing was run under a strategy that shares"
 
 
 def describe_question(demand: Demand) -> str:
-    parts = [count(demand.tenants, "tenant")]
+    parts = [format_count(demand.tenants, "tenant", "tenants")]
     parts.append(f"SLO {format_limits(demand.limits)}" if demand.limits else "no SLO")
     parts += [] if demand.isolation == "none" else [f"{demand.isolation} isolation"]
     parts += [] if demand.price_per_hour is None else [f"${demand.price_per_hour:g} per GPU and hour"]

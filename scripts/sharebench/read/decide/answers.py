@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
+from sharebench.core.console import format_count
 from sharebench.read.cells.rows import group_by
 from sharebench.read.decide.advice import (
     TAIL_PERCENTILES,
@@ -117,7 +118,7 @@ def answer_question(workload: str, options: Sequence[Option], demand: Demand, un
     plans = advise(options, demand)
     best = plans[0] if plans and plans[0].devices is not None else None
     if best is None:
-        none = f"no strategy that was measured serves {count(demand.tenants, 'tenant')}{_conditions(demand)}"
+        none = f"no strategy that was measured serves {_tenants(demand.tenants)}{_conditions(demand)}"
         reasons = no_plan_reasons(plans) or [Reason("scope", "There is no data.")]
         return Answer(workload, none, reasons, plans=[_line(each, demand) for each in plans])
     assert best.level is not None
@@ -151,7 +152,7 @@ def decided(
     """The answer whose first plan is the one to take, if there is a winner."""
     best = plans[0]
     assert best.devices is not None and best.level is not None
-    plan = f"{best.option.strategy} on {count(best.devices, 'GPU')}"
+    plan = f"{best.option.strategy} on {format_count(best.devices, 'GPU', 'GPUs')}"
     if best.devices < demand.tenants:
         plan += f" instead of {demand.tenants}"
     if best.devices > 1:
@@ -173,7 +174,7 @@ def decided(
         best.per_device,
         best.level.replicas,
         undecided,
-        [Fact(f"GPUs for {count(demand.tenants, 'tenant')}", str(best.devices)), *facts],
+        [Fact(f"GPUs for {_tenants(demand.tenants)}", str(best.devices)), *facts],
         [_line(each, demand) for each in plans],
     )
 
@@ -197,7 +198,7 @@ def hazard_reasons(best: Plan) -> list[Reason]:
 def gain_reasons(plans: Sequence[Plan]) -> list[Reason]:
     """What sharing gains, for the plans that bring nothing."""
     vain = [
-        f"{each.option.strategy} × {format_quantity(each.level.gain)} with {count(each.level.replicas, 'tenant')}"
+        f"{each.option.strategy} × {format_quantity(each.level.gain)} with {_tenants(each.level.replicas)}"
         for each in plans
         if each.brings_nothing and each.level and each.level.gain is not None
     ]
@@ -271,7 +272,7 @@ def _reasons_against_fewer(best: Plan, demand: Demand) -> list[Reason]:
     assert best.devices is not None
     if best.devices == 1 or best.per_device == 1:
         return []
-    what = f"Nothing that was measured serves {count(demand.tenants, 'tenant')} on fewer devices"
+    what = f"Nothing that was measured serves {_tenants(demand.tenants)} on fewer devices"
     all_on_one = best.option.level(demand.tenants)
     if all_on_one is not None and demand.limits:
         judged = all_on_one.tightest_part(demand)
@@ -280,15 +281,15 @@ def _reasons_against_fewer(best: Plan, demand: Demand) -> list[Reason]:
     return [Reason("devices", f"{what}.")]
 
 
-def count(number: int | None, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
+def _tenants(number: int) -> str:
+    return format_count(number, "tenant", "tenants")
 
 
 def _describe_change(point: TurningPoint, strategy: str) -> str:
     other, what = point.demand, "there is no answer"
     if point.answer is not None:
         name, number = point.answer
-        what = f"it is {'still ' if name == strategy else ''}{name} on {count(number, 'GPU')}"
+        what = f"it is {'still ' if name == strategy else ''}{name} on {format_count(number, 'GPU', 'GPUs')}"
     limit = format_quantity(1e3 * other.limits.get(point.part, 0.0))
     below, above = ("an SLO", "one") if point.part == LATENCY else (PART_LABELS[point.part], PART_LABELS[point.part])
     match point.what:
@@ -297,7 +298,7 @@ def _describe_change(point: TurningPoint, strategy: str) -> str:
         case "slo above":
             return f"with {above} of {limit} ms {what}"
         case "tenants":
-            return f"with {count(other.tenants, 'tenant')} {what}"
+            return f"with {_tenants(other.tenants)} {what}"
         case _:
             return f"{'without' if other.isolation == 'none' else f'with {other.isolation}'} isolation {what}"
 

@@ -24,7 +24,7 @@ from sharebench.read.decide.answers import ON_A_STAND_IN, Answer, Reason, answer
 from sharebench.read.decide.capacity import capacity_table, describe_capacity
 from sharebench.read.decide.cost import cost_table
 from sharebench.read.decide.device import DeviceLimits, device_limits
-from sharebench.read.decide.documented import Isolation, measured_faults
+from sharebench.read.decide.documented import FAULT_COLUMNS, Isolation, measured_faults
 from sharebench.read.decide.options import hazards, strategy_options, unavailable_reason
 from sharebench.read.decide.relative import jobs_answer, mix_answer
 from sharebench.read.decide.rows import SummaryRow, summary_rows
@@ -50,8 +50,10 @@ class Results:
     """The rows of plain workloads; jobs have a table of their own."""
     mixes: Sequence[SummaryRow]
     """The rows of mixes and pairs, one for each kind of tenant."""
-    tables: Mapping[str, Mapping[str, pd.DataFrame]]
-    """The tables `isolation` and `jobs` where there are any, by the study that has them; this one's name is empty."""
+    faults: Mapping[str, Isolation]
+    """Measured fault isolation by strategy, in this study and in further ones."""
+    jobs: pd.DataFrame | None
+    """tables/jobs.csv, if there is one."""
 
     @property
     def workloads(self) -> list[str]:
@@ -91,6 +93,7 @@ def read_results(data: Path, root: Path, others: Sequence[Path] = ()) -> Results
     mixed = {name for name, entry in entries_of_workloads.items() if entry.tenants is not None}
     mixes = [row for row in rows if "+" in row.workload or row.workload in mixed]
     named = {f"{other.resolve().parent.name}/{other.name}": other for other in others}
+    tables = {name: _table(folder, "isolation", FAULT_COLUMNS) for name, folder in {"": root, **named}.items()}
     return Results(
         root=root,
         config=config,
@@ -102,20 +105,16 @@ def read_results(data: Path, root: Path, others: Sequence[Path] = ()) -> Results
         most_tenants=max((row.replicas for row in rows), default=1),
         summary=[row for row in rows if row not in mixes and row.workload not in jobs],
         mixes=mixes,
-        tables={
-            name: {
-                study: _table_of_study(path, columns)
-                for study, folder in {"": root, **named}.items()
-                if (path := folder / "tables" / f"{name}.csv").is_file()
-            }
-            for name, columns in (("isolation", documented.FAULT_COLUMNS), ("jobs", None))
-        },
+        faults=measured_faults({name: table for name, table in tables.items() if table is not None}),
+        jobs=_table(root, "jobs"),
     )
 
 
-def _table_of_study(path: Path, columns: list[str] | None) -> pd.DataFrame:
+def _table(folder: Path, name: str, columns: list[str] | None = None) -> pd.DataFrame | None:
+    """A study's table; None where it has none."""
+    path = folder / "tables" / f"{name}.csv"
     try:
-        return read_table(path, columns)
+        return read_table(path, columns) if path.is_file() else None
     except ValueError as error:
         raise Refusal(f"{path}: not a table ({error}); get that study again, or remove its folder") from None
 
@@ -169,14 +168,13 @@ def answer(results: Results, question: Question, terms: Terms = USUAL) -> Answer
     capacity = capacity_table(results.summary, slo, results.workloads, levels, studies)
     wanted = question.get("workloads")
     workloads = [name for name in results.workloads if results.is_shared(name) and (wanted is None or name in wanted)]
-    faults = measured_faults(results.tables["isolation"])
     options = {
         name: strategy_options(
             name,
             results.summary,
             results.strategies,
             results.device,
-            faults,
+            results.faults,
             results.config["workload_catalogue"][name].load.arrival != "closed",
             terms,
         )
@@ -191,7 +189,7 @@ def answer(results: Results, question: Question, terms: Terms = USUAL) -> Answer
         rows += advice_text.advice_rows(name, available, own_demand, results.strategies)
         found = answer_question(name, available, own_demand, undecided)
         answers.append(replace(found, reasons=[*found.reasons, *_more_reasons(results, name, slo, applying, capacity)]))
-    answers += _relative_answers(results, demand, question, terms, faults, undecided)
+    answers += _relative_answers(results, demand, question, terms, undecided)
     caption = f"Advice for {advice_text.describe_question(demand)}, from {results.name}"
     return Answered(
         {"cost": cost, "capacity": capacity, "advice": table_frame("advice", rows, studies=studies)}, answers, caption
@@ -220,13 +218,12 @@ def _relative_answers(
     demand: Demand,
     question: Question,
     terms: Terms,
-    faults: Mapping[str, Isolation],
     undecided: str,
 ) -> list[Answer]:
     """The answers for mixes and jobs, which have no SLO."""
 
     def shared(strategy: Strategy, levels: Mapping[int, Level]) -> Option:
-        fault = faults.get(strategy.name, documented.fault_isolation(strategy))
+        fault = results.faults.get(strategy.name, documented.fault_isolation(strategy))
         unavailable = unavailable_reason(strategy, terms)
         known = hazards(strategy, levels)
         return Option(
@@ -240,10 +237,10 @@ def _relative_answers(
         for name, rows in group_by(results.mixes, lambda row: row.workload).items()
         if wanted is None or name in wanted
     ]
-    for table in (table for study, table in results.tables["jobs"].items() if not study):
+    if results.jobs is not None:
         found += [
             jobs_answer(str(name), rows, sharing, results.queue, shared, demand, undecided)
-            for name, rows in table.groupby("workload", sort=False)
+            for name, rows in results.jobs.groupby("workload", sort=False)
             if wanted is None or name in wanted
         ]
     return [each for each in found if each is not None]
