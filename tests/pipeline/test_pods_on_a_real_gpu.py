@@ -51,6 +51,9 @@ def in_pods(content: dict[str, Any]) -> None:
     """Make a record or calibration like those of pods in a cluster."""
     # Each repeat was measured on another device.
     content["node"] = FACTS | {"device": content["node"]["device"]}
+    if "tenants" in content:
+        spec = json.loads(content["spec"])
+        content["spec"] = json.dumps(spec | {"node": spec["node"] | {"kind": "kubernetes"}})
     for tenant in content.get("tenants", []):
         tenant["view"] |= POD_VIEW
 

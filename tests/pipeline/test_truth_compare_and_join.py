@@ -57,7 +57,9 @@ def test_planted_truth_is_covered_and_equal_studies_do_not_differ(untouched: Che
     for raw in other.glob("cells/mps/*/*/*/raw.json"):
         record = json.loads(raw.read_text())
         spec = json.loads(record["spec"]) | {"window_seconds": 9}
-        raw.write_text(json.dumps(record | {"spec": json.dumps(spec)}))
+        start = record["window"]["start_monotonic_seconds"]
+        longer = record["window"] | {"end_monotonic_seconds": start + 9}
+        raw.write_text(json.dumps(record | {"spec": json.dumps(spec), "window": longer}))
     refused = untouched.ask("compare", "results/seed-1", "results/other-window", code=1)
     line = "not comparable: window_seconds of mps × 3, alpha is 3 in seed-1 and 9 in other-window; "
     assert line + "compare data sets that measured the same" in refused
