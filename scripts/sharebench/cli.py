@@ -244,12 +244,23 @@ def restore(study: "Study", words: Sequence[str]) -> int:
 def conformance(results: Path) -> int:
     """Which promises each strategy keeps.
 
-    RESULTS are those of a study like config/conformance.yaml. Ends with 1 where a promise is broken, else with 2 where
-    one that is made was not measured, or none is there.
+    The answer comes from the records of RESULTS, a folder or an archive, of a study like config/conformance.yaml. Ends
+    with 1 where a promise is broken, else with 2 where one that is made was not measured, or none is there.
     """
+    from sharebench import rebuild
+    from sharebench.datasets import dataset
+    from sharebench.model.study_config import has_conformance
     from sharebench.read.promises import read_promises
 
-    kept = read_promises(results)
+    study = dataset.read_study(results, "RESULTS")
+    if not has_conformance(study.config):
+        raise Refusal(
+            f"RESULTS: {results} tests no promises; measure them: snakemake --configfile config/conformance.yaml"
+        )
+    dataset.check_complete(study, "RESULTS")
+    with TemporaryDirectory() as made:
+        rebuild.write_tables(results, Path(made))
+        kept = read_promises(Path(made) / "tables")
     _say(f"{kept.table}\n\n{kept.closing_line}".lstrip())
     return kept.exit_code
 

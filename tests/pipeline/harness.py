@@ -232,13 +232,13 @@ class Checkout:
         return subprocess.Popen(command, cwd=self.root, env=environment, stdout=pipe, stderr=pipe, text=True)
 
     def ask(self, *words: str, code: int = 0) -> str:
-        """What the command `sharebench` of this checkout prints, to stderr where it is to fail."""
+        """What the command `sharebench` of this checkout prints, and its stderr where it is to fail."""
         out, error = (self.root / f"tmp/asked.{stream}" for stream in ("out", "err"))
         environment = self.environment(self.root / "tmp/asked.ledger") | {"PYTHONPATH": str(self.root / "scripts")}
         command = [str(self.root / "scripts/ask.py"), *words]
         ended = Forked(command, self.root, environment, out, errors=error).wait(TIMEOUT_SECONDS)
         assert ended == code, out.read_text() + error.read_text()
-        return (error if code else out).read_text()
+        return out.read_text() + (error.read_text() if code else "")
 
     def plan(self, *config: str, study: str | None = None) -> str:
         """What `sharebench plan` says, in one line."""

@@ -30,3 +30,8 @@ def test_a_broken_promise_is_found_and_told(untouched: Checkout) -> None:
     assert record["promises"]["tasks"]["answers"][1]["wrong"]
     assert untouched.processes() == []
     assert result.code == 0
+    # The command reads records, whatever lies in tables/.
+    (untouched.results / "tables" / "conformance.csv").write_text("promise,strategy,replicas,verdict\n")
+    printed = untouched.ask("conformance", "results", code=1)
+    assert sum("answers" in line and "broken" in line for line in printed.splitlines()) == 3
+    assert f"{broken} promises broken" in printed.splitlines()[-1]

@@ -14,6 +14,7 @@ import pytest
 
 from sharebench import cli
 from sharebench.core.files import Refusal
+from sharebench.read.promises import read_promises
 
 ROOT = Path(__file__).parents[3]
 DATA = ROOT / "published/h200/even"
@@ -69,7 +70,8 @@ def test_the_help_is_an_index_with_a_line_for_each_command(capsys: pytest.Captur
         ("survey --url http://x --labels =y", "--labels =y: it is not KEY=VALUE"),
         ("survey --namespaces team", "--labels and --namespaces have no effect on this host's GPUs; give --url"),
         ("survey --empty-percent 90", "--empty-percent 90 is above --filled-percent, 80; "),
-        ("conformance", "no tested promises in results (results/tables/conformance.csv is missing); "),
+        ("conformance", "RESULTS: results is not a data set "),
+        (f"conformance {DATA}", f"RESULTS: {DATA} tests no promises; measure them: snakemake --configfile "),
     ],
 )
 def test_an_error_is_one_line(words: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,36 +103,18 @@ def test_advice_from_a_packed_data_set_leaves_no_file_but_the_unpacked_one(
         (["kept", "not promised"], 0),
         (["kept", "broken", "not measured"], 1),
         (["kept", "not measured"], 2),
+        ([], 2),
     ],
 )
-def test_the_exit_code_tells_whether_promises_are_kept(
-    verdicts: list[str], code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "tables").mkdir()
-    with (tmp_path / "tables/conformance.csv").open("w", newline="") as file:
+def test_the_exit_code_tells_whether_promises_are_kept(verdicts: list[str], code: int, tmp_path: Path) -> None:
+    with (tmp_path / "conformance.csv").open("w", newline="") as file:
         table = csv.DictWriter(file, ["promise", "strategy", "replicas", "measured", "unit", "limit", "verdict"])
         table.writeheader()
         table.writerows({"promise": "memory_cap", "strategy": "mps", "verdict": verdict} for verdict in verdicts)
-    assert run("conformance", str(tmp_path)) == code
-    printed = capsys.readouterr().out.splitlines()
-    assert sum("memory_cap" in line for line in printed) == len(verdicts)
-    assert printed[-1].startswith(f"{verdicts.count('broken')} promise")
-
-
-@pytest.mark.parametrize(
-    ("table", "ends"),
-    [
-        ("", 2),
-        ("promise,strategy,replicas,measured,unit,limit,verdict\n", 2),
-        ("promise,strategy\nmemory_cap,mps\n", "tables/conformance.csv has no column replicas; "),
-        ("promise,strategy,replicas,measured,unit,limit,verdict\na,mps,2,,,,fine\n", "'fine' is not a verdict (kept, "),
-    ],
-)
-def test_a_table_without_promises_is_no_success(table: str, ends: int | str, tmp_path: Path) -> None:
-    (tmp_path / "tables").mkdir()
-    (tmp_path / "tables/conformance.csv").write_text(table)
-    ended = run("conformance", str(tmp_path))
-    assert ended == ends or str(ends) in str(ended)
+    kept = read_promises(tmp_path)
+    assert kept.exit_code == code
+    assert kept.table.count("memory_cap") == len(verdicts)
+    assert kept.closing_line.startswith(f"{verdicts.count('broken')} promise" if verdicts else "no promise was tested")
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
@@ -158,16 +142,6 @@ def test_a_terminal_obeys_nothing_of_a_data_set(
     ended = run("advise")
     said = capsys.readouterr().out if ended == 0 else str(ended)
     assert said.startswith("a red2J\n\tline")
-
-
-def test_the_table_of_promises_is_plain_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "tables").mkdir()
-    columns = ["promise", "strategy", "replicas", "measured", "unit", "limit", "verdict"]
-    table = f"{','.join(columns)}\nmemory\x1b[2Jcap,mps,2,1,,,kept\n"
-    (tmp_path / "tables/conformance.csv").write_text(table)
-    assert run("conformance", str(tmp_path)) == 0
-    printed = capsys.readouterr().out
-    assert "memorycap" in printed and "\x1b" not in printed
 
 
 @pytest.mark.thorough
