@@ -21,7 +21,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 
@@ -39,6 +39,7 @@ from sharebench.model.workload import Model, Workload
 from sharebench.read.cells.multiprogram import group_metrics
 from sharebench.read.cells.rows import MeasuredCell, reduce_record
 from sharebench.read.cells.slowdown import Baseline, group_ratio, group_slowdown
+from sharebench.read.statistics.intervals import Place
 from sharebench.read.tables.devices import pair_by_device
 from sharebench.read.tables.summary import summary_table
 from sharebench.study.cells import Cell
@@ -88,8 +89,8 @@ class Condition:
     """Number of devices on each host."""
     host_cv: float = 0.0
     """Scatter between hosts, whose cells share a factor."""
-    is_host_recorded: bool = False
-    """Records give the host as the device; all have one without `hosts`."""
+    recorded: Literal["machine", "device", "nothing"] = "machine"
+    """What of a cell's place the records have: device and machine, the device as in old records, or neither."""
 
     def device(self, repeat: int) -> int:
         """Number of the device of a repeat, from 0."""
@@ -100,8 +101,10 @@ class Condition:
         device = self.device(repeat)
         return next((number for number in range(len(self.hosts)) if device < sum(self.hosts[: number + 1])), 0)
 
-    def recorded_device(self, repeat: int) -> str:
-        return f"host {self.host(repeat)}" if self.is_host_recorded else f"device {self.device(repeat)}"
+    def place(self, repeat: int) -> Place:
+        """What the records have of a repeat's place."""
+        device = "device" if self.recorded == "nothing" else f"device {self.device(repeat)}"
+        return Place(device, f"host {self.host(repeat)}" if self.recorded == "machine" else None)
 
     def factor(self, seed: int, strategy: str, replicas: int, repeat: int) -> float:
         """Factor by which the cell's iterations are longer than planted."""
@@ -139,12 +142,13 @@ ON_DEVICES = {
     "3, 1, 1": Condition(devices=(3, 1, 1), device_cv=DEVICE_CV),
     "3, 2": Condition(devices=(3, 2), device_cv=DEVICE_CV),
     "2, 2, 1 that are alike": Condition(devices=(2, 2, 1)),
-    "2, 2, 1 taken for one": Condition(devices=(2, 2, 1), device_cv=DEVICE_CV, is_host_recorded=True),
+    "2, 2, 1 taken for one": Condition(devices=(2, 2, 1), device_cv=DEVICE_CV, recorded="nothing"),
 }
 TWO_ON_EACH = Condition(repeats=6, devices=(1,) * 6, device_cv=0.02, hosts=(2, 2, 2), host_cv=0.1)
 ON_HOSTS = {
     "2, 2, 2 devices on hosts that differ by 10 %": TWO_ON_EACH,
-    "the same, over hosts": replace(TWO_ON_EACH, is_host_recorded=True),
+    "on hosts that are alike": replace(TWO_ON_EACH, host_cv=0.0),
+    "by 10 %, hosts not recorded": replace(TWO_ON_EACH, recorded="device"),
 }
 
 
@@ -252,12 +256,12 @@ def simulate(study: Planted, points: Sequence[tuple[str, int]], repeats: int) ->
             tenants = SimulatedTenants(spec, settings, study.node, lambda _: None)
             tenants.start([Grant(index, index if strategy == "mig" else 0) for index in range(replicas)])
             tenants.window = (0, window_ns)
-            device = study.condition.recorded_device(repeat)
-            cells.append(reduce_record(_record(spec, device, tenants.measured(), window_ns / NS)))
+            place = study.condition.place(repeat)
+            cells.append(reduce_record(_record(spec, place, tenants.measured(), window_ns / NS)))
     return pair_by_device(cells, "exclusive")
 
 
-def _record(spec: Spec, device: str, tenants: Sequence[TenantReport], window_seconds: float) -> Record:
+def _record(spec: Spec, place: Place, tenants: Sequence[TenantReport], window_seconds: float) -> Record:
     """The parts of a record that the tables need."""
     cell = {"strategy": spec.strategy.name, "workload": "planted", "replicas": spec.replicas}
     partial_record = {
@@ -267,7 +271,8 @@ def _record(spec: Spec, device: str, tenants: Sequence[TenantReport], window_sec
         "reason": None,
         "gates": [],
         "provenance": {"run_id": "truth"},
-        "node": {"device": device, "is_gpu": False, "memory_bytes": None},
+        "node": {"device": place.device, "is_gpu": False, "memory_bytes": None},
+        "host": {"machine": place.machine, "boot": None, "cpu": None, "topology": None},
         "limits": {"memory_percent": None},
         "calibration": None,
         "telemetry": None,

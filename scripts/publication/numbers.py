@@ -22,7 +22,7 @@ from sharebench.read.cells.rows import reduce_record
 from sharebench.read.columns import read_table
 from sharebench.read.gates.gates import read_judged
 from sharebench.read.report.words import format_number
-from sharebench.read.statistics.intervals import Estimate, log_interval, welch_ratio
+from sharebench.read.statistics.intervals import Estimate, Place, log_interval, welch_ratio
 from sharebench.study.cells import Cell
 
 SUMMED_METRICS = {"throughput_hz", "output_tokens_hz"}
@@ -231,8 +231,8 @@ class DataSet:
         both = tops.keys() & bottoms.keys()
         if both and (tops.keys() == bottoms.keys() or self.device_count > 1):
             keys = sorted(both)
-            devices = [key[0] for key in keys] if self.device_count > 1 else ()
-            return log_interval([tops[key] / bottoms[key] for key in keys], devices)
+            places = [self.places[key[0]] for key in keys] if self.device_count > 1 else ()
+            return log_interval([tops[key] / bottoms[key] for key in keys], places)
         if self.device_count > 1:
             raise MissingNumber(f"{_describe(over)} and {_describe(under)} of {self.name} share no device")
         return welch_ratio(list(tops.values()), list(bottoms.values()))
@@ -245,7 +245,15 @@ class DataSet:
         tops, bottoms = self.values_by_block(over, metric, "device"), other.values_by_block(under, metric, "device")
         if not (both := sorted(tops.keys() & bottoms.keys())):
             raise MissingNumber(f"no common block: {self.name}, {_describe(over)}; {other.name}, {_describe(under)}")
-        return number_from(log_interval([tops[key] / bottoms[key] for key in both], [key[0] for key in both]))
+        places = [self.places[key[0]] for key in both]
+        return number_from(log_interval([tops[key] / bottoms[key] for key in both], places))
+
+    @cached_property
+    def places(self) -> Mapping[str, Place]:
+        """The place of each device; in old records without its machine."""
+        cells = self.table("cells")
+        machines = cells["machine"] if "machine" in cells else [""] * len(cells)
+        return {name: Place(name, machine or None) for name, machine in zip(cells["device"], machines, strict=True)}
 
     @property
     def device_count(self) -> int:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from publication.numbers import DataSet, MissingNumber, Number, number_from
 from publication.tables import markdown
-from sharebench.read.statistics.intervals import holm, welch_ratio
+from sharebench.read.statistics.intervals import Place, holm, welch_ratio
 
 SIGNIFICANCE_LEVEL = 0.05
 GROUP_COLUMNS = ["strategy", "tenant_workload", "replicas", "workload"]
@@ -121,24 +121,24 @@ def compare_collections(first: Sequence[DataSet], second: Sequence[DataSet], met
     return Replication(p, ratios)
 
 
-def _collect_values(studies: Sequence[DataSet], metric: str) -> dict[Group, list[tuple[float, str]]]:
-    found: dict[Group, list[tuple[float, str]]] = {}
+def _collect_values(studies: Sequence[DataSet], metric: str) -> dict[Group, list[tuple[float, Place]]]:
+    found: dict[Group, list[tuple[float, Place]]] = {}
     for data in studies:
         if metric in data.table("cells"):
             found = _values_by_group(data, metric) | found
     return found
 
 
-def _values_by_group(data: DataSet, metric: str) -> dict[Group, list[tuple[float, str]]]:
-    """The metric of each cell, and its device."""
+def _values_by_group(data: DataSet, metric: str) -> dict[Group, list[tuple[float, Place]]]:
+    """The metric of each cell, and its place."""
     cells = data.rows("cells", {})
     if metric == "slowdown":
         cells = cells[(cells["strategy"] != data.baseline) | (cells["replicas"] > 1)]
-    found: dict[Group, list[tuple[float, str]]] = {}
+    found: dict[Group, list[tuple[float, Place]]] = {}
     repeats = cells.dropna(subset=[metric]).groupby([*GROUP_COLUMNS, "repeat"], sort=False)
     for (strategy, tenant_workload, replicas, workload, _), own in repeats:
         group = str(strategy), str(tenant_workload), int(str(replicas)), str(workload)
-        found.setdefault(group, []).append((_cell_value(own, metric), str(own["device"].iloc[0])))
+        found.setdefault(group, []).append((_cell_value(own, metric), data.places[own["device"].iloc[0]]))
     return found
 
 

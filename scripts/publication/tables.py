@@ -21,7 +21,8 @@ from sharebench.model.study_config import from_json
 from sharebench.read.decide import decide
 from sharebench.read.report.words import format_number
 from sharebench.read.statistics.intervals import log_interval
-from sharebench.read.tables.devices import closed_loop_workloads, measure_spread
+from sharebench.read.statistics.spread import measure_spread
+from sharebench.read.tables.devices import closed_loop_workloads
 
 UNITS = ((1.0, 1.0, "s"), (1e-3, 1e3, "ms"), (0.0, 1e6, "µs"))
 """The smallest latency in seconds for a unit, how many of the unit make a second, and its name."""
@@ -218,7 +219,7 @@ def devices_table(datasets: Mapping[str, DataSet]) -> str:
 
 def _devices_row(workload: str, by_device: Mapping[str, list[float]]) -> dict[str, str]:
     means = [1e3 * log_interval(own).value for own in by_device.values()]
-    spread = measure_spread(by_device)
+    spread = measure_spread(by_device.values())
     within, p = spread.within_percent, spread.probability
     return {
         "alone on a device": f"`{workload}`",
@@ -234,7 +235,7 @@ def _devices_row(workload: str, by_device: Mapping[str, list[float]]) -> dict[st
 def device_spread(datasets: Mapping[str, DataSet], workload: str) -> dict[str, float]:
     """The numbers of a workload in `devices_table`. Raises MissingNumber."""
     by_device = _device_baselines(datasets).get(workload, {})
-    found = measure_spread(by_device) if by_device else None
+    found = measure_spread(by_device.values()) if by_device else None
     if found is None or found.within_percent is None or found.probability is None:
         raise MissingNumber(f"{workload} was not measured alone on several devices, and twice on one")
     percents = {"between_percent": found.between_percent, "within_percent": found.within_percent}

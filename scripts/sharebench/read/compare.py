@@ -23,7 +23,7 @@ from sharebench.read.figures.page import save
 from sharebench.read.figures.style import theme
 from sharebench.read.gates.gates import read_judged
 from sharebench.read.slo import format_limits, slo_limits
-from sharebench.read.statistics.intervals import log_interval, welch_ratio, with_holm
+from sharebench.read.statistics.intervals import Place, log_interval, welch_ratio, with_holm
 from sharebench.read.text import compare_markdown
 from sharebench.study.study import Study
 
@@ -189,14 +189,14 @@ def _facts(record: Record) -> dict[str, str]:
     }
 
 
-def _values(data: MeasuredData, group: GroupKey, metric: str) -> tuple[list[float], list[str]]:
-    """The metric of the group's cells that have it, and the device of each."""
+def _values(data: MeasuredData, group: GroupKey, metric: str) -> tuple[list[float], list[Place]]:
+    """The metric of the group's cells that have it, and the place of each."""
     cells = data.cells.get(group, [])
     values = (
         cell_slowdowns(cells, data.baseline) if metric == "slowdown" else [cell_value(cell, metric) for cell in cells]
     )
-    known = [(value, cell.device) for value, cell in zip(values, cells, strict=True) if value]
-    return [value for value, _ in known], [device for _, device in known]
+    known = [(value, cell.place) for value, cell in zip(values, cells, strict=True) if value]
+    return [value for value, _ in known], [place for _, place in known]
 
 
 def _row(before: MeasuredData, after: MeasuredData, group: GroupKey, metric: str) -> TableRow:

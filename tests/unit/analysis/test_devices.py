@@ -14,13 +14,13 @@ from sharebench.model.workload import Workload
 from sharebench.read.cells.multiprogram import group_metrics
 from sharebench.read.cells.rows import MeasuredCell, reduce_record
 from sharebench.read.cells.slowdown import Baseline, group_ratio, group_slowdown
+from sharebench.read.statistics.spread import measure_spread
 from sharebench.read.tables.cells import cells_table
 from sharebench.read.tables.devices import (
     UNPAIRED,
     closed_loop_workloads,
     device_remark,
     devices_table,
-    measure_spread,
     pair_by_device,
     pair_jobs_by_device,
 )
@@ -149,7 +149,7 @@ def test_jobs_are_compared_with_the_queue_on_their_device() -> None:
 
 def test_the_spread_is_that_of_an_analysis_of_variance() -> None:
     logs = {"first": [0.0, 0.02, 0.01], "second": [0.05, 0.07], "third": [-0.02]}
-    found = measure_spread({name: [math.exp(log) for log in own] for name, own in logs.items()})
+    found = measure_spread({name: [math.exp(log) for log in own] for name, own in logs.items()}.values())
     means = [np.mean(own) for own in logs.values()]
     assert found.between_percent == pytest.approx(100 * np.std(means, ddof=1))
     inside = sum(np.var(own) * len(own) for own in logs.values()) / (6 - 3)
@@ -158,10 +158,10 @@ def test_the_spread_is_that_of_an_analysis_of_variance() -> None:
 
 
 def test_the_spread_within_devices_needs_a_second_cell() -> None:
-    found = measure_spread({"first": [1.0], "second": [1.1]})
+    found = measure_spread([[1.0], [1.1]])
     assert (found.within_percent, found.probability) == (None, None)
-    with pytest.raises(ValueError, match="one device"):
-        measure_spread({"first": [1.0, 1.1]})
+    with pytest.raises(ValueError, match="one group"):
+        measure_spread([[1.0, 1.1]])
 
 
 def test_the_devices_table_pairs_slowdowns_and_counts_the_control() -> None:

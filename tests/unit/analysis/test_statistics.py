@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sharebench.read.statistics.intervals import Estimate, holm, log_interval, required_count, welch_ratio
+from sharebench.read.statistics.intervals import Estimate, Place, holm, log_interval, required_count, welch_ratio
 
 RNG = np.random.default_rng(7)
 SAMPLES = [RNG.lognormal(-4, spread, n) for n in (2, 3, 5, 12) for spread in (0.01, 0.5)]
@@ -31,19 +31,45 @@ def test_with_several_devices_the_interval_is_over_their_means(values):
     devices = ["a", "b", "b", "c", "a", "c", "c", "d", "d", "d", "d", "d"][: len(values)]
     means = [np.log(values[[own == device for own in devices]]).mean() for device in sorted(set(devices))]
     low, high = stats.t.interval(0.95, len(means) - 1, loc=np.mean(means), scale=stats.sem(means))
-    found = log_interval(values.tolist(), devices)
+    places = [Place(device) for device in devices]
+    found = log_interval(values.tolist(), places)
     assert (found.value, found.low, found.high) == pytest.approx(tuple(np.exp([np.mean(means), low, high])))
     assert found.n == len(values)
-    ratio = welch_ratio(values.tolist(), SAMPLES[0].tolist(), (devices, ()))
+    ratio = welch_ratio(values.tolist(), SAMPLES[0].tolist(), (places, ()))
     expected = welch_ratio(np.exp(means).tolist(), SAMPLES[0].tolist())
     assert (ratio.low, ratio.high) == pytest.approx((expected.low, expected.high))
 
 
 @pytest.mark.parametrize("devices", ["aaa", "abc"])
 def test_the_interval_is_unchanged_for_one_device_or_one_repeat_each(devices):
-    values = [1.0, 1.2, 1.5]
-    assert log_interval(values, list(devices)) == log_interval(values)
-    assert welch_ratio(values, values, (list(devices), list(devices))) == welch_ratio(values, values)
+    values, places = [1.0, 1.2, 1.5], [Place(device) for device in devices]
+    assert log_interval(values, places) == log_interval(values)
+    assert welch_ratio(values, values, (places, places)) == welch_ratio(values, values)
+
+
+FIVE = [1.0, 1.02, 1.1, 1.11, 1.12]
+"""Values of five devices; the first two differ from the others by more than these do among themselves."""
+
+
+@pytest.mark.parametrize(
+    ("values", "machines", "units"),
+    [
+        pytest.param(FIVE, "aabbb", [math.sqrt(1.02), (1.1 * 1.11 * 1.12) ** (1 / 3)], id="machines differ"),
+        pytest.param(FIVE, "ababa", FIVE, id="devices of one machine differ as much"),
+        pytest.param(FIVE, "aaaaa", FIVE, id="one machine"),
+        pytest.param(FIVE, "abcde", FIVE, id="a device on each"),
+        pytest.param(FIVE, ["a", "a", "b", "b", None], FIVE, id="an old record without its machine"),
+        pytest.param([1.0, 1.0, 2.0, 2.0, 2.0], "aabbb", [1.0, 2.0], id="no scatter in a machine"),
+    ],
+)
+def test_the_machine_is_the_unit_where_machines_differ(values, machines, units):
+    found = log_interval(values, [Place(str(device), machine) for device, machine in enumerate(machines)])
+    expected = log_interval(units)
+    assert (found.value, found.low, found.high) == pytest.approx((expected.value, expected.low, expected.high))
+    assert found.n == len(values)
+    twice = [Place(str(device), machine) for device, machine in enumerate(machines) for _ in range(2)]
+    again = log_interval([value for value in values for _ in range(2)], twice)
+    assert (again.low, again.high) == pytest.approx((found.low, found.high))
 
 
 @pytest.mark.thorough
@@ -53,12 +79,29 @@ def test_the_interval_covers_the_truth_for_any_spread_between_devices(repeats, b
     rng, devices = np.random.default_rng(5), [number for number, count in enumerate(repeats) for _ in range(count)]
     shifts = rng.normal(0, between, (2000, len(repeats)))[:, devices]
     draws = np.exp(np.log(5) + shifts + rng.normal(0, 0.02, (2000, len(devices))))
-    estimates = [log_interval(row.tolist(), [str(device) for device in devices]) for row in draws]
+    places = [Place(str(device)) for device in devices]
+    estimates = [log_interval(row.tolist(), places) for row in draws]
     covered = np.mean([each.low <= 5 <= each.high for each in estimates])
     assert covered == pytest.approx(0.95, abs=0.02)
     if between == 0.1:
         naive = [log_interval(row.tolist()) for row in draws]
         assert np.mean([each.low <= 5 <= each.high for each in naive]) < 0.92
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("devices", [(2, 2), (2, 2, 2), (2, 2, 1), (3, 2), (2, 2, 2, 2, 2)])
+@pytest.mark.parametrize(("between", "within"), [(0.1, 0.02), (0.045, 0.015), (0.01, 0.01), (0.0, 0.006)])
+def test_the_interval_covers_the_truth_for_any_spread_between_machines(devices, between, within):
+    machines = np.repeat(np.arange(len(devices)), devices)
+    rng = np.random.default_rng(6)
+    shifts = rng.normal(0, between, (2000, len(devices)))[:, machines]
+    draws = np.exp(shifts + rng.normal(0, within, (2000, len(machines)))).tolist()
+    places = [Place(str(device), str(machine)) for device, machine in enumerate(machines)]
+    estimates = [log_interval(row, places) for row in draws]
+    assert 0.915 <= np.mean([each.low <= 1 <= each.high for each in estimates]) <= 0.985
+    if between > within:
+        over_devices = [log_interval(row, [Place(device) for device, _ in places]) for row in draws]
+        assert np.mean([each.low <= 1 <= each.high for each in over_devices]) < 0.85
 
 
 @pytest.mark.parametrize("values", [[], [1.0, 0.0], [1.0, -2.0]])

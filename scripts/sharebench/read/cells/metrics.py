@@ -55,14 +55,14 @@ def group_percentile(name: str, cells: Sequence[MeasuredCell]) -> Estimate | Non
     quantiles = [cell.percentiles[name] for cell in cells if name in cell.percentiles]
     if not cells or len(quantiles) < len(cells):
         return None
-    devices = [cell.device for cell in cells]
-    estimate = log_interval([_value(quantile) for quantile in quantiles], devices)
+    places = [cell.place for cell in cells]
+    estimate = log_interval([_value(quantile) for quantile in quantiles], places)
     if estimate.low is None or estimate.high is None:
         return estimate
     lows = [quantile.low_seconds / _value(quantile) for quantile in quantiles]
     # The first bucket of a program's own histogram begins at 0.
-    below = log_interval(lows, devices).value if min(lows) > 0 else 0.0
-    above = log_interval([quantile.high_seconds / _value(quantile) for quantile in quantiles], devices).value
+    below = log_interval(lows, places).value if min(lows) > 0 else 0.0
+    above = log_interval([quantile.high_seconds / _value(quantile) for quantile in quantiles], places).value
     return Estimate(estimate.value, estimate.low * below, estimate.high * above, estimate.n)
 
 

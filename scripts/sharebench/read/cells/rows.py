@@ -24,7 +24,7 @@ from sharebench.read.gates.gates import is_valid
 from sharebench.read.histogram import ForeignHistogram, Histogram, Quantile, merge, merge_foreign
 from sharebench.read.slo import LATENCY, goodput_hz, request_seconds, served_hz
 from sharebench.read.statistics.effective import Series, effective_count, latency_series, value_series
-from sharebench.read.statistics.intervals import required_count
+from sharebench.read.statistics.intervals import Place, required_count
 
 SAMPLE_SIZE_STAGE = {"ttft": "ttft", "itl": "tpot", "tpot": "tpot"}
 """The stages that are metrics, each with the stage that gives its effective sample size."""
@@ -142,6 +142,10 @@ class MeasuredCell:
     def group(self) -> GroupKey:
         """The group that it is a repeat of; a whole mix belongs to none."""
         return self.strategy, self.workload, str(self.tenant_workload), self.replicas
+
+    @property
+    def place(self) -> Place:
+        return Place(self.device, self.machine)
 
     def total(self, column: str) -> float | None:
         """Sum of a column over its rows; None where no row has it."""

@@ -106,14 +106,14 @@ def group_slowdown(cells: Sequence[MeasuredCell], baseline: Baseline) -> tuple[E
     baseline = baseline.for_strategy(cells[0].strategy)
     paired = _paired_slowdowns(cells, baseline)
     if paired:
-        return log_interval(paired, [cell.device for cell in cells]), None
+        return log_interval(paired, [cell.place for cell in cells]), None
     at_mean = zip(_slowdowns(cells, baseline.mean_seconds), cells, strict=True)
-    known = [(slowdown, cell.device) for slowdown, cell in at_mean if slowdown is not None]
+    known = [(slowdown, cell.place) for slowdown, cell in at_mean if slowdown is not None]
     slowdowns = [slowdown for slowdown, _ in known]
     if not slowdowns:
         return None, "no slowdown without a valid baseline"
     if baseline.spans_devices(_tenant_workload(cells[0])):
-        return log_interval(slowdowns, [device for _, device in known]), None
+        return log_interval(slowdowns, [place for _, place in known]), None
     # Baselines are taken relative to their geometric mean, like the slowdowns; Welch's interval has no unit.
     latencies = baseline.latencies_seconds(_tenant_workload(cells[0]))
     alone = [seconds / log_interval(latencies).value for seconds in latencies]
@@ -138,10 +138,10 @@ def group_ratio(over: Sequence[MeasuredCell], under: Sequence[MeasuredCell], met
     tops, bottoms = _values_by_block(over, metric), _values_by_block(under, metric)
     spans_devices = len({cell.device for cell in (*over, *under)}) > 1
     if spans_devices or are_paired(over, under, metric):
-        devices = {(cell.pairing_scope, cell.block): cell.device for cell in over}
+        places = {(cell.pairing_scope, cell.block): cell.place for cell in over}
         blocks = tops.keys() & bottoms.keys()
         ratios = [tops[block] / bottoms[block] for block in blocks]
-        return log_interval(ratios, [devices[block] for block in blocks]) if ratios else None
+        return log_interval(ratios, [places[block] for block in blocks]) if ratios else None
     all_tops, all_bottoms = ([v for cell in cells if (v := cell_value(cell, metric))] for cells in (over, under))
     return welch_ratio(all_tops, all_bottoms) if all_tops and all_bottoms else None
 

@@ -1,21 +1,34 @@
 """Statistics over repeats: geometric means and ratios with 95 % Student-t intervals on the log scale.
 
 The unit of replication is the cell run, not the iteration: the iterations of one run are correlated. With several
-devices it is the device, as repeats on one device share its deviation from the others (`independent_values`).
+devices it is the device, as repeats on one device share its deviation from the others, or the machine, where devices
+of one machine share its deviation (`independent_values`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 from scipy.special import stdtr, stdtrit
 
 from sharebench.read.columns import TableRow
+from sharebench.read.statistics.spread import measure_spread
 
 CONFIDENCE = 0.95
+MACHINES_LEVEL = 0.5
+"""The machine is the unit where p of the F test of machines is below. A test at 5 % misses most differences between so
+few machines, and intervals then cover 80 to 90 % (docs/method.md, Hosts)."""
+
+
+class Place(NamedTuple):
+    """Where a cell was measured: identities (hashed) of the device and of its machine, which old records lack."""
+
+    device: str
+    machine: str | None = None
 
 
 @dataclass(frozen=True)
@@ -47,51 +60,67 @@ class Estimate:
         return Estimate(numerator / self.value, low, high, self.n)
 
 
-def independent_values(values: Sequence[float], devices: Sequence[str]) -> Sequence[float]:
-    """The geometric mean of each device's positive values; with one device, or one value per device, the values.
+def independent_values(values: Sequence[float], places: Sequence[Place]) -> Sequence[float]:
+    """The geometric mean of each device's positive values, or of each machine's devices.
 
-    An interval over them contains the variance between devices, with one degree of freedom less than devices. It is
-    exact for equally many repeats on each, without a split into variance components. `devices` has the device of each
-    value; if empty, all values belong to one device.
+    `places` has the place of each value; if empty, all belong to one device. With one device it is the values. The
+    machine counts where several machines, at least one with several devices, differ by more than devices of one
+    (MACHINES_LEVEL). An interval over these means contains the variance between them, with one degree of freedom less
+    than means. It is exact for equally many repeats on each, without a split into variance components.
     """
-    by_device: dict[str, list[float]] = {}
-    for value, device in zip(values, devices, strict=bool(devices)):
-        by_device.setdefault(device, []).append(value)
-    if len(by_device) in (0, 1, len(values)):
+    machine_of = {place.device: place.machine for place in places}
+    if len(machine_of) < 2:
         return values
-    return [math.exp(mean_of_logs(own)[0]) for own in by_device.values()]
+    by_device = _grouped(values, [place.device for place in places])
+    means = values if len(by_device) == len(values) else _geometric_means(by_device)
+    by_machine = _grouped(means, machine_of.values())
+    if None in by_machine or not 1 < len(by_machine) < len(means):
+        return means
+    p = measure_spread(by_machine.values()).probability
+    return _geometric_means(by_machine) if p is None or p < MACHINES_LEVEL else means
 
 
-def log_interval(values: Sequence[float], devices: Sequence[str] = ()) -> Estimate:
+def _grouped(values: Sequence[float], keys: Iterable[str | None]) -> dict[str | None, list[float]]:
+    found: dict[str | None, list[float]] = {}
+    for value, key in zip(values, keys, strict=True):
+        found.setdefault(key, []).append(value)
+    return found
+
+
+def _geometric_means(groups: Mapping[str | None, Sequence[float]]) -> list[float]:
+    return [math.exp(mean_of_logs(own)[0]) for own in groups.values()]
+
+
+def log_interval(values: Sequence[float], places: Sequence[Place] = ()) -> Estimate:
     """Geometric mean of positive values and exp(m ± t s / √n), m and s being mean and deviation of the logs.
 
-    With several `devices` it is that of the devices' means (`independent_values`). One value has no interval. Raises
+    With several devices among the `places` it is that of `independent_values`. One value has no interval. Raises
     ValueError without values, or for one that is not positive.
     """
-    units = independent_values(values, devices)
+    units = independent_values(values, places)
     mean, variance = mean_of_logs(units)
     return _estimate(mean, variance, len(units) - 1, len(values))
 
 
-def rate_interval(values: Sequence[float], devices: Sequence[str] = ()) -> Estimate:
+def rate_interval(values: Sequence[float], places: Sequence[Place] = ()) -> Estimate:
     """`log_interval` of rates; where any is 0, their arithmetic mean without an interval."""
     if min(values) > 0:
-        return log_interval(values, devices)
+        return log_interval(values, places)
     return Estimate(math.fsum(values) / len(values), n=len(values))
 
 
 def welch_ratio(
     numerators: Sequence[float],
     denominators: Sequence[float],
-    devices: tuple[Sequence[str], Sequence[str]] = ((), ()),
+    places: tuple[Sequence[Place], Sequence[Place]] = ((), ()),
 ) -> Estimate:
     """Ratio of the geometric means of two independent samples, with Welch's interval on the log scale.
 
     exp(d ± t √(v₁ + v₂)): d is the difference of the mean logs, v their variances, and t has the degrees of
     freedom of Welch (Biometrika 34, 1947) and Satterthwaite. No interval when either sample has one value;
-    `n` is the number of numerators. `devices` are those of both samples. Raises ValueError like `log_interval`.
+    `n` is the number of numerators. `places` are those of both samples. Raises ValueError like `log_interval`.
     """
-    over, under = (independent_values(*sample) for sample in zip((numerators, denominators), devices, strict=True))
+    over, under = (independent_values(*sample) for sample in zip((numerators, denominators), places, strict=True))
     mean_over, variance_over = mean_of_logs(over)
     mean_under, variance_under = mean_of_logs(under)
     parts = [(variance_over, len(over) - 1), (variance_under, len(under) - 1)]

@@ -3,12 +3,10 @@
 tables/devices.csv compares the devices, and the spread between them with that of repeats on one.
 """
 
-import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pandas as pd
-from scipy.special import fdtrc
 
 from sharebench.model import faults
 from sharebench.model.strategies import CONTROL_SUFFIX, is_control
@@ -17,41 +15,10 @@ from sharebench.read.cells.rows import GROUP_COLUMNS, GroupKey, MeasuredCell, gr
 from sharebench.read.cells.slowdown import Baseline, cell_slowdowns
 from sharebench.read.columns import TableRow, table_frame
 from sharebench.read.statistics.intervals import log_interval
+from sharebench.read.statistics.spread import measure_spread
 from sharebench.read.tables.jobs import JobCell
 
 UNPAIRED = "no valid baseline in its block, and those of other blocks are of another device"
-
-
-@dataclass(frozen=True)
-class DeviceSpread:
-    """The spread between devices and within one; None where too little was measured."""
-
-    between_percent: float
-    """Standard deviation of the devices' mean logs."""
-    within_percent: float | None
-    """Standard deviation of the logs on one device, pooled over devices."""
-    probability: float | None
-    """p of the F test that all devices have one mean (one-way analysis of variance of the logs)."""
-
-
-def measure_spread(by_device: Mapping[str, Sequence[float]]) -> DeviceSpread:
-    """The spread of positive values by device. Raises ValueError for fewer than two devices."""
-    if len(by_device) < 2:
-        raise ValueError("one device has nothing to be compared with")
-    logs = [[math.log(value) for value in values] for values in by_device.values()]
-    means = [math.fsum(own) / len(own) for own in logs]
-    mean_of_means = math.fsum(means) / len(means)
-    between = math.sqrt(math.fsum((mean - mean_of_means) ** 2 for mean in means) / (len(means) - 1))
-    count = sum(map(len, logs))
-    degrees = count - len(logs)
-    if not degrees:
-        return DeviceSpread(100 * between, None, None)
-    within = math.fsum((log - mean) ** 2 for own, mean in zip(logs, means, strict=True) for log in own) / degrees
-    grand = math.fsum(map(math.fsum, logs)) / count
-    between_squares = math.fsum(len(own) * (mean - grand) ** 2 for own, mean in zip(logs, means, strict=True))
-    ratio = between_squares / (len(logs) - 1) / within if within else None
-    probability = None if ratio is None else float(fdtrc(len(logs) - 1, degrees, ratio))
-    return DeviceSpread(100 * between, 100 * math.sqrt(within), probability)
 
 
 def closed_loop_workloads(config: StudyConfig) -> set[str]:
@@ -74,7 +41,7 @@ def devices_table(cells: Iterable[MeasuredCell], baseline: Baseline, busy: Colle
 def _rows(key: GroupKey, found: Mapping[str, Sequence[MeasuredCell]], baseline: Baseline) -> Iterator[TableRow]:
     latencies = {device: [cell.latency_mean_seconds or 0.0 for cell in own] for device, own in found.items()}
     means = {device: log_interval(own).value for device, own in latencies.items()}
-    middle, spread = log_interval(list(means.values())).value, measure_spread(latencies)
+    middle, spread = log_interval(list(means.values())).value, measure_spread(latencies.values())
     for device in sorted(found):
         own = [cell for cell in found[device] if not is_control(cell.strategy)]
         slowdowns = [slowdown for slowdown in cell_slowdowns(own, baseline) if slowdown is not None]

@@ -16,7 +16,7 @@ from sharebench.read.cells.gpu_columns import device_columns, tenant_memory_mib
 from sharebench.read.cells.rows import group_by, outcome_columns
 from sharebench.read.columns import TableRow, table_frame
 from sharebench.read.gates.gates import is_valid
-from sharebench.read.statistics.intervals import Estimate, log_interval, welch_ratio
+from sharebench.read.statistics.intervals import Estimate, Place, log_interval, welch_ratio
 from sharebench.study.cells import Cell
 
 JobKey = tuple[str, str, int]
@@ -43,11 +43,16 @@ class JobCell:
     block: int
     run_id: str
     device: str
+    machine: str | None
     status: str
     reason: str | None
     valid: bool
     completions_seconds: tuple[float, ...]
     values: Mapping[str, float]
+
+    @property
+    def place(self) -> Place:
+        return Place(self.device, self.machine)
 
 
 def job_cell(record: Record) -> JobCell | None:
@@ -62,6 +67,7 @@ def job_cell(record: Record) -> JobCell | None:
         **record["cell"],
         run_id=record["provenance"]["run_id"],
         device=record["node"]["device"],
+        machine=host["machine"] if (host := record.get("host")) else None,
         status=record["status"],
         reason=record["reason"] if valid or not is_valid(record) else "not every job has an end",
         valid=valid,
@@ -130,7 +136,7 @@ def _row(group: JobKey, expected: Sequence[Cell], cells: Sequence[JobCell], queu
         **{name: sum(known[name]) / len(known[name]) for name in MEANS if known[name]},
     }
     estimates = {
-        name: log_interval(known[name], [cell.device for cell in having[name]]) if known[name] else None
+        name: log_interval(known[name], [cell.place for cell in having[name]]) if known[name] else None
         for name in ESTIMATES
     }
     estimates["speedup"] = speedup(valid, [cell for cell in queue if cell.valid])
@@ -152,8 +158,8 @@ def speedup(cells: Sequence[JobCell], queue: Sequence[JobCell]) -> Estimate | No
     name = "makespan_seconds"
     partners = {(each.run_id, each.block): each.values[name] for each in queue}
     makespans = {(each.run_id, each.block): each.values[name] for each in cells}
-    devices = [each.device for each in cells]
+    places = [each.place for each in cells]
     if len(makespans) == len(cells) and len(partners) == len(queue) and makespans.keys() <= partners.keys():
-        return log_interval([partners[key] / value for key, value in makespans.items()], devices)
-    both_devices = ([each.device for each in queue], devices)
-    return welch_ratio([each.values[name] for each in queue], [each.values[name] for each in cells], both_devices)
+        return log_interval([partners[key] / value for key, value in makespans.items()], places)
+    both_places = ([each.place for each in queue], places)
+    return welch_ratio([each.values[name] for each in queue], [each.values[name] for each in cells], both_places)

@@ -19,7 +19,7 @@ from sharebench.read.cells.rows import GROUP_COLUMNS, GroupKey, MeasuredCell, gr
 from sharebench.read.cells.slowdown import Baseline, Separability, group_ratio, group_slowdown
 from sharebench.read.columns import STUDY_KINDS, TableRow, columns, table_frame
 from sharebench.read.slo import dollars_per_million
-from sharebench.read.statistics.intervals import Estimate, log_interval, rate_interval
+from sharebench.read.statistics.intervals import Estimate, Place, log_interval, rate_interval
 from sharebench.study.cells import Cell, pair_name
 
 METRICS = columns("metrics", STUDY_KINDS)
@@ -132,7 +132,7 @@ def _row(
     estimates: dict[str, Estimate | None] = {}
     for metric, values in _cell_values(valid, price_per_hour).items():
         if metric in metrics:
-            estimates[metric] = _estimate(metric, values, [cell.device for cell in valid])
+            estimates[metric] = _estimate(metric, values, [cell.place for cell in valid])
             notes.append(_blank_note(metric, values))
     for metric, name in ((metric, name) for metric, name in QUANTILES.items() if metric in metrics):
         estimates[metric] = group_percentile(name, valid)
@@ -204,10 +204,10 @@ def _cell_values(cells: Sequence[MeasuredCell], price_per_hour: float | None) ->
     return values
 
 
-def _estimate(metric: str, values: Sequence[float | None], devices: Sequence[str]) -> Estimate | None:
+def _estimate(metric: str, values: Sequence[float | None], places: Sequence[Place]) -> Estimate | None:
     # A geometric mean cannot include a zero, or energy below idle. Leaving those cells out would bias the mean.
     present = [value for value in values if value is not None]
-    own = [device for value, device in zip(values, devices, strict=True) if value is not None]
+    own = [place for value, place in zip(values, places, strict=True) if value is not None]
     if metric == GOODPUT and present:
         return rate_interval(present, own)
     return log_interval(present, own) if present and min(present) > 0 else None
