@@ -61,7 +61,7 @@ class Forked:
         nothing = Path(os.devnull)
         with nothing.open() as empty, output.open("wb") as out, (errors or nothing).open("wb") as error:
             files = (empty.fileno(), out.fileno(), (error if errors else out).fileno())
-            self.connection = ask(name, command, str(cwd), env, files)
+            self.connection = socket.socket(fileno=ask(name, command, str(cwd), env, files).detach())
         self.pid = receive_number(self.connection)
 
     def has_ended(self) -> bool:
@@ -94,10 +94,12 @@ def _server() -> tuple[str, subprocess.Popen[bytes]]:
     return name, process
 
 
-def _installed_modules() -> list[str]:
-    """The loaded modules that are the same for every checkout: the standard library and installed packages."""
+def _installed_modules(after: str) -> list[str]:
+    """The modules of the standard library and of installed packages that were loaded after this one."""
+    # A look at all modules would copy their memory, which takes longer than most jobs.
+    new = list(itertools.takewhile(lambda name: name != after, reversed(sys.modules)))
     folders = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-    files = {name: getattr(module, "__file__", None) or "" for name, module in sys.modules.items()}
+    files = {name: getattr(sys.modules[name], "__file__", None) or "" for name in reversed(new)}
     return [name for name, file in files.items() if name != "__main__" and file.startswith(folders)]
 
 
@@ -204,8 +206,9 @@ def _fork(connection: socket.socket) -> _Child:
         return _Child(connection, child, reported)
     os.close(reported)
     connection.close()
+    last = next(reversed(sys.modules))
     code = _exit_code(request, files)
-    os.write(reporting, json.dumps(_installed_modules()).encode())
+    os.write(reporting, json.dumps(_installed_modules(last)).encode())
     # An ordinary end would free all modules, and so copy the server's memory.
     os._exit(code)
 
