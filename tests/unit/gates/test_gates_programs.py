@@ -10,6 +10,7 @@ import pytest
 from unit.factories import back_to_back, record, scraped, served, tenant
 
 from sharebench.model.records import record as records
+from sharebench.model.records.record import window_seconds
 from sharebench.read.cells.rows import reduce_record
 from sharebench.read.cells.slowdown import Baseline
 from sharebench.read.gates import gates
@@ -200,6 +201,16 @@ def test_a_client_that_sends_late_is_invalid(late_seconds: float, passed: bool) 
     assert found["passed"] == (late_seconds < 0.00075)
     assert found["passed"] or "the client of tenant 0 was late by" in found["message"]
     assert "generator_late" not in verdicts(served(loop_tenant(0.005))), "older records do not say"
+
+
+@pytest.mark.parametrize(("hung", "errors", "unfinished"), [(0, 0, 0), (1, 0, 1), (3, 0, 3), (1, 10_000, 0)], ids=str)
+def test_requests_that_hang_from_before_the_window_are_censored(hung: int, errors: int, unfinished: int) -> None:
+    """Four in flight; each that hangs is in no latency. What very many failures took is not known."""
+    tenant = served(loop_tenant(0.005)) | {"errors": errors}
+    seconds = window_seconds(record())
+    tenant["load"] = tenant["load"] | {"in_flight_mean": tenant["sum_seconds"] / seconds + hung}
+    found = verdicts(tenant)["censored"]
+    assert (found["value"], found["passed"]) == (unfinished, not unfinished)
 
 
 def test_unanswered_requests_are_named() -> None:

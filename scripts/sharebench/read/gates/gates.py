@@ -314,7 +314,8 @@ def _steady(record: CellRecord) -> Verdict:
 
 
 def _censored(record: CellRecord) -> Verdict:
-    value = sum(load_of(tenant)["censored"] for tenant in record["tenants"])
+    seconds = window_seconds(record)
+    value = sum(load_of(tenant)["censored"] + load.hung_requests(tenant, seconds) for tenant in record["tenants"])
     return at_most(value, 0, f"{value} iterations had not finished at the deadline")
 
 

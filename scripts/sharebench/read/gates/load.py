@@ -135,18 +135,38 @@ def littles_law(record: CellRecord) -> Verdict | None:
 
 
 def _littles_law_and_limit(tenant: TenantRecord, in_flight_mean: float, seconds: float) -> tuple[float, float]:
-    """|rate times mean latency / mean in flight - 1|, and its limit.
-
-    Over a finite window the two differ by the requests that cross its edges. These are at most the requests that came
-    within the longest latency of an edge, and one more at either edge, each with the longest latency.
-    """
+    """|rate times mean latency / mean in flight - 1|, and its limit."""
     # Both are in request-seconds: latencies by arrival, and the time spent in flight.
     by_arrival = tenant["sum_seconds"]
     in_flight = in_flight_mean * seconds
     longest = tenant["max_seconds"]
     assert longest is not None
-    crossing = (tenant["count"] / seconds * longest + 2) * longest
+    crossing = _crossing_seconds(tenant, seconds, longest)
     return abs(by_arrival / in_flight - 1), LITTLES_LAW_RATIO + crossing / min(by_arrival, in_flight)
+
+
+def hung_requests(tenant: TenantRecord, seconds: float) -> int:
+    """Requests of a closed loop that were in flight all through the window: the part of Little's law that is missing.
+
+    Requests that cross an edge of the window explain a part of it (`_crossing`), and so may each that failed.
+    """
+    load, longest = load_of(tenant), tenant["max_seconds"]
+    in_flight = load["in_flight_mean"]
+    is_judged = tenant.get("measured_by") == "client" and load["planned_rate_hz"] is None
+    if not is_judged or in_flight is None or longest is None:
+        return 0
+    missing = in_flight * seconds - tenant["sum_seconds"]
+    explained = _crossing_seconds(tenant, seconds, longest) + tenant["errors"] * longest
+    return round(missing / seconds) if missing > explained else 0
+
+
+def _crossing_seconds(tenant: TenantRecord, seconds: float, longest: float) -> float:
+    """Most request-seconds by which Little's law may be off over a finite window, whose edges requests cross.
+
+    These are at most the requests that came within the longest latency of an edge, and one more at either edge, each
+    with the longest latency.
+    """
+    return (tenant["count"] / seconds * longest + 2) * longest
 
 
 def load_achieved(record: CellRecord) -> Verdict | None:
