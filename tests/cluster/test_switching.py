@@ -12,7 +12,7 @@ from cluster.driving import normalised, owned, state, study_of
 from cluster.harness import PLUGIN_NAMESPACE, Cluster, eventually
 
 from sharebench.measure.nodes.contract import NodeError
-from sharebench.measure.nodes.kubernetes.cluster import saved_state
+from sharebench.measure.nodes.kubernetes.cluster import reservation
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
 from sharebench.study.study import Study
 
@@ -56,7 +56,7 @@ def test_all_states_are_reached_and_undone(node: ClusterNode, study: Study, plug
     before, ended_before = eventually("the label", lambda: shown(plugin)), sidecar_ends(plugin)
     node.ensure(state(study, "time-slicing"))
     assert shown(plugin)["allocatable"] == {"nvidia.com/gpu": 7}
-    assert shown(plugin)["taints"] == [saved_state.TAINT]
+    assert shown(plugin)["taints"] == [reservation.TAINT]
     assert sidecar_ends(plugin) == ended_before, "a sidecar ends when it does not see the key yet"
     looked_in_vain = uids(plugin, "nvidia-device-plugin")
     node.ensure(state(study, "mps", 3))

@@ -16,7 +16,7 @@ from unit.studies import S, config_with, study_with
 from sharebench.measure.nodes.contract import Evidence, Grant, NodeError, State
 from sharebench.measure.nodes.kubernetes import node as cluster_node
 from sharebench.measure.nodes.kubernetes.access.base import Access, PodNeeds
-from sharebench.measure.nodes.kubernetes.cluster import pod_monitor, saved_state
+from sharebench.measure.nodes.kubernetes.cluster import pod_monitor, reservation, saved_state
 from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused
 from sharebench.measure.nodes.kubernetes.cluster.saved_state import AccessState
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
@@ -88,7 +88,7 @@ def test_one_access_is_restored_before_another_is_used(cluster: FakeCluster, nod
     node.ensure(State(OTHER, None, 0))
     assert (label(cluster), savers(cluster)) == (None, {"other"})
     assert cluster.store[NODE]["metadata"]["labels"]["other"] == "ours"
-    assert taints(cluster) == [saved_state.TAINT]
+    assert taints(cluster) == [reservation.TAINT]
     node.ensure(by_plugin())
     assert (label(cluster), savers(cluster)) == ("sharebench-ts-3", {"device-plugin"})
     assert cluster.store[NODE]["metadata"]["labels"]["other"] == "theirs"
@@ -253,7 +253,7 @@ def test_a_foreign_gpu_pod_in_a_cell_is_evidence_against_it(
 def test_a_foreign_pod_that_follows_the_restore_is_no_failure_of_it(
     cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A pending one lands as soon as our taint is gone."""
+    """A pending one lands as soon as the node is given back."""
     study = study_with({"node": "kubernetes", "strategies": ["time-slicing"], "replicas": [3]})
     before = copy.deepcopy(cluster.store[NODE]["metadata"]["labels"])
     dead = leased(cluster, study.node_options(), tmp_path / "dead")

@@ -17,7 +17,7 @@ from sharebench.measure.nodes.contract import NodeError, State
 from sharebench.measure.nodes.kubernetes.access.device_plugin import plugin as device_plugin
 from sharebench.measure.nodes.kubernetes.access.device_plugin import readers
 from sharebench.measure.nodes.kubernetes.access.device_plugin.keys import COPY_ANNOTATION, KEY_PREFIX
-from sharebench.measure.nodes.kubernetes.cluster import lease, saved_state
+from sharebench.measure.nodes.kubernetes.cluster import lease, reservation, saved_state
 from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused
 from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import MEMORY_LABEL
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
@@ -64,7 +64,7 @@ def test_time_slicing_is_set_once_for_all_numbers_of_tenants(cluster: FakeCluste
     node.ensure(state("time-slicing"))
     assert label(cluster) == "sharebench-ts-7"
     assert cluster.store[NODE]["status"]["allocatable"]["nvidia.com/gpu"] == "7"
-    assert taints(cluster) == [saved_state.TAINT]
+    assert taints(cluster) == [reservation.TAINT]
     changes = len(cluster.log)
     node.ensure(state("time-slicing"))
     # except for the Lease
@@ -138,7 +138,7 @@ def test_restore_undoes_every_change(cluster: FakeCluster, tmp_path: Path) -> No
     before = copy.deepcopy(cluster.store)
     node = opened(cluster, tmp_path)
     node.ensure(state("mps", 3))
-    assert taints(cluster) == ["team", saved_state.TAINT]
+    assert taints(cluster) == ["team", reservation.TAINT]
     assert node.restore()
     after = {path: each for path, each in cluster.store.items() if not path.startswith(LEASES)}
     after[NODE]["metadata"].pop("annotations")
@@ -146,6 +146,52 @@ def test_restore_undoes_every_change(cluster: FakeCluster, tmp_path: Path) -> No
     assert after[CONFIGS] == before[CONFIGS]
     assert after[NODE] == before[NODE]
     assert not node.restore()
+
+
+def test_the_node_is_cordoned_or_tainted_from_the_first_switch_to_the_last(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    """Else a foreign GPU pod that waits would land on the node in mid-switch."""
+    spec, seen = cluster.store[NODE]["spec"], set()
+
+    def look() -> None:
+        here = cluster.store[NODE]["spec"]
+        (ours,) = here["taints"]
+        seen.add((ours["effect"], here.get("unschedulable", False)))
+
+    cluster.meanwhile = look
+    node = opened(cluster, tmp_path)
+    for each in (state("time-slicing"), state("mps", 3)):
+        node.ensure(each)
+        assert cluster.store[NODE]["spec"]["taints"] == [
+            {"key": reservation.TAINT, "value": "true", "effect": "NoSchedule"}
+        ]
+        assert not cluster.store[NODE]["spec"].get("unschedulable")
+    # As Kubernetes marks a cordon; it goes with ours.
+    cordon = {"key": reservation.CORDON_TAINT, "effect": "NoSchedule"}
+    node.cluster.reserve("cordon")
+    cluster.store[NODE]["spec"]["taints"].insert(0, cordon)
+    cluster.meanwhile = lambda: None
+    assert node.restore()
+    assert cluster.store[NODE]["spec"] == spec
+    assert seen == {("PreferNoSchedule", True)}, "all waiting is in a switch, and DaemonSets tolerate its cordon"
+
+
+def test_a_cordon_by_someone_else_stays(cluster: FakeCluster, tmp_path: Path) -> None:
+    cluster.store[NODE]["spec"]["unschedulable"] = True
+    node = opened(cluster, tmp_path)
+    node.ensure(state("time-slicing"))
+    assert node.restore()
+    assert cluster.store[NODE]["spec"] == {"unschedulable": True}
+
+
+def test_a_node_that_cannot_be_restored_is_given_back_all_the_same(cluster: FakeCluster, tmp_path: Path) -> None:
+    node = opened(cluster, tmp_path)
+    node.ensure(state("time-slicing"))
+    cluster.is_stuck = True
+    with pytest.raises(NodeError, match="did not get back"):
+        node.restore()
+    assert not cluster.store[NODE]["spec"]
 
 
 @pytest.mark.parametrize("newer_keys", [[], ["active"]], ids=["killed", "killed in version 0.1"])

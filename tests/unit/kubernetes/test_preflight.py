@@ -12,7 +12,7 @@ from unit.studies import study_with
 
 from sharebench.measure.nodes.contract import NodeError
 from sharebench.measure.nodes.kubernetes.cluster import cluster as node_cluster
-from sharebench.measure.nodes.kubernetes.cluster import saved_state
+from sharebench.measure.nodes.kubernetes.cluster import reservation, saved_state
 from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused
 from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import SHARING_LABEL
 from sharebench.measure.nodes.kubernetes.cluster.restricted import LEVEL_LABEL
@@ -279,7 +279,7 @@ def test_a_pod_that_the_server_refuses_fails_preflight(cluster: Cluster) -> None
         ),
         ({"key": "team", "effect": "PreferNoSchedule"}, [], True),
         ({"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}, [], True),
-        ({"key": saved_state.TAINT, "value": "true", "effect": "NoSchedule"}, [], True),
+        ({"key": reservation.TAINT, "value": "true", "effect": "NoSchedule"}, [], True),
     ],
 )
 def test_a_taint_that_keeps_tenants_away_comes_with_its_toleration(

@@ -11,7 +11,7 @@ from unit.studies import S, config_with, study_with
 from sharebench.core.run_names import RUN_ID_VARIABLE
 from sharebench.measure.nodes.contract import Evidence, Grant, NodeError, State
 from sharebench.measure.nodes.kubernetes.access import static
-from sharebench.measure.nodes.kubernetes.cluster import saved_state
+from sharebench.measure.nodes.kubernetes.cluster import reservation, saved_state
 from sharebench.measure.nodes.kubernetes.cluster.api import Json
 from sharebench.measure.nodes.kubernetes.cluster.lease import node_digest
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
@@ -132,7 +132,7 @@ def test_only_the_taint_is_changed(cluster: FakeCluster, node: ClusterNode) -> N
     node.ensure(state("hami"))
     changed = cluster.store[NODE]
     assert changed["metadata"]["labels"] == before["metadata"]["labels"]
-    assert [taint["key"] for taint in changed["spec"]["taints"]] == [saved_state.TAINT]
+    assert [taint["key"] for taint in changed["spec"]["taints"]] == [reservation.TAINT]
     node.restore()
     assert not cluster.store[NODE]["spec"].get("taints")
     assert saved_state.load(cluster.store[NODE]) is None

@@ -370,23 +370,26 @@ class ClusterNode(Node):
         saved = self.cluster.saved_state()
         if state is None:
             if saved is not None:
-                self._restore_accesses(list(saved))
+                self.cluster.reserve("cordon")
+                try:
+                    self._restore_accesses(list(saved))
+                finally:
+                    self.cluster.reserve(None)
                 self.cluster.write_saved_state(None)
             return
         if saved is None:
             self.cluster.write_saved_state({})
+        self.cluster.reserve("cordon")
         access = self.access_of(state.strategy)
         others = [name for name in saved or {} if name != access.name]
         self._restore_accesses(others)
         if others:
             self.mark_old_state_left()
         access.ensure(state)
-        self.cluster.set_taint(present=True)
+        self.cluster.reserve("taint")
         self.cluster.refuse_foreign_pods()
 
     def _restore_accesses(self, names: Sequence[str]) -> None:
-        # The taint is removed first: DaemonSets do not tolerate it, and a switch restarts their pods.
-        self.cluster.set_taint(present=False)
         for name in names:
             saved = self.cluster.saved_state() or {}
             self.access(name).restore(saved[name])

@@ -77,14 +77,14 @@ class Access(ABC):
     def ensure(self, state: State) -> None:  # noqa: B027
         """Bring the node into the state and wait until it is there. Raises NodeError.
 
-        Called without our taint and without foreign pods on the GPU. `Cluster.save_access` saves what is to be changed
-        first.
+        Called while the node is cordoned, without foreign pods on the GPU. `Cluster.save_access` saves what is to be
+        changed first.
         """
 
     def restart_mps(self) -> None:  # noqa: B027
         """Restart a suspect MPS daemon; `ensure` is called next. Raises NodeError if only its owner can do that.
 
-        Called with our taint set, or before it was ever set.
+        Called with our taint set, or before the node was ever reserved.
         """
 
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
@@ -122,7 +122,8 @@ class Access(ABC):
     def restore(self, state: AccessState) -> None:  # noqa: B027
         """Undo what `ensure` changed on the node; `state` is what it had saved. Raises NodeError.
 
-        Called without our taint, for an access that saved something, before another one is used and after a run.
+        Called while the node is cordoned, for an access that saved something, before another one is used and after a
+        run.
         """
 
     @abstractmethod

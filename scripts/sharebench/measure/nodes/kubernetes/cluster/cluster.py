@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sharebench.core.run_names import RUN_ID_VARIABLE
 from sharebench.measure.nodes.contract import NodeError
-from sharebench.measure.nodes.kubernetes.cluster import claims_api, foreign_pods, restricted, saved_state
+from sharebench.measure.nodes.kubernetes.cluster import claims_api, foreign_pods, reservation, restricted, saved_state
 from sharebench.measure.nodes.kubernetes.cluster.api import Api, ApiRefused, Json, conditions_of, patch_with_retry
 from sharebench.measure.nodes.kubernetes.cluster.lease import node_digest
 from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import InstalledStack, find_stack, labels_of
@@ -65,9 +65,9 @@ def node_unready_reason(node: Json) -> str | None:
 
 
 def closed_reasons(node: Json) -> list[str]:
-    """Why the node takes no new pods; empty if it does."""
+    """Why the node takes no tenants; empty if it does."""
     cordon = f"the node is cordoned: kubectl uncordon {node['metadata']['name']}"
-    return [*filter(None, [cordon if node["spec"].get("unschedulable") else None, node_unready_reason(node)])]
+    return [*filter(None, [cordon if reservation.is_cordoned_by_others(node) else None, node_unready_reason(node)])]
 
 
 def is_tolerated(taint: Json, tolerations: Sequence[Json]) -> bool:
@@ -170,15 +170,9 @@ class Cluster:
         if found := self.foreign_pods():
             raise NodeError(foreign_pods.refusal_message(found))
 
-    def set_taint(self, present: bool) -> None:
-        """Add our taint to the node, or remove it. Raises NodeError."""
-        ours = [{"key": saved_state.TAINT, "value": "true", "effect": "NoSchedule"}] if present else []
-
-        def patch(node: Json) -> Json:
-            taints = [*saved_state.taints_without_ours(node), *ours]
-            return {} if taints == (node["spec"].get("taints") or []) else {"spec": {"taints": taints or None}}
-
-        patch_with_retry(self.api, self.path, patch)
+    def reserve(self, by: reservation.Reserved | None) -> None:
+        """Keep other pods away from the node, or with None give it back to them. Raises NodeError."""
+        patch_with_retry(self.api, self.path, lambda node: reservation.patch(node, by))
 
     def set_labels(self, labels: Mapping[str, str | None]) -> None:
         self.api.patch(self.path, {"metadata": {"labels": dict(labels)}})

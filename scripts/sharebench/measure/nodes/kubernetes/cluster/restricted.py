@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sharebench.measure.nodes.kubernetes.cluster.api import Json
-from sharebench.measure.nodes.kubernetes.cluster.saved_state import TAINT
+from sharebench.measure.nodes.kubernetes.cluster.reservation import CORDON_TAINT, TAINT
 
 if TYPE_CHECKING:
     from sharebench.model.config_nodes import ClusterOptions
@@ -64,11 +64,14 @@ def idle_pod(node: str, options: "ClusterOptions", name: str, labels: Mapping[st
         "resources": {"limits": IDLE_REQUESTS | {"cpu": "100m"}, "requests": dict(IDLE_REQUESTS)},
         "securityContext": CONTAINER_SECURITY,
     }
+    spec = base_pod_spec(node, options)
+    # It may be made during a switch, when the node is cordoned.
+    spec["tolerations"].append({"key": CORDON_TAINT, "operator": "Exists", "effect": "NoSchedule"})
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "labels": dict(labels), "annotations": NO_DISRUPTION_ANNOTATIONS},
-        "spec": base_pod_spec(node, options) | {"containers": [container]},
+        "spec": spec | {"containers": [container]},
     }
 
 

@@ -15,7 +15,6 @@ SavedState = dict[str, AccessState]
 """State saved by each access, by the access's name."""
 
 ANNOTATION = "sharebench/original-state"
-TAINT = "sharebench/measuring"
 
 
 def dump(state: SavedState | None) -> str | None:
@@ -37,10 +36,6 @@ def load_access(node: Json, access: str) -> AccessState | None:
 def memory_mib(node: Json) -> int | None:
     """Memory of the whole GPU before MIG was enabled; None if no access saved it."""
     return next((state["memory_mib"] for state in (load(node) or {}).values() if "memory_mib" in state), None)
-
-
-def taints_without_ours(node: Json) -> list[Json]:
-    return [taint for taint in node["spec"].get("taints") or [] if taint["key"] != TAINT]
 
 
 def is_another_node_measured(nodes: Sequence[Json], name: str) -> bool:

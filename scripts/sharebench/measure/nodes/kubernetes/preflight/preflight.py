@@ -13,7 +13,7 @@ from sharebench.measure.nodes.kubernetes.access.base import PodNeeds
 from sharebench.measure.nodes.kubernetes.access.device_plugin import keys
 from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_manager import map_file
 from sharebench.measure.nodes.kubernetes.access.dra.nvidia import find_driver
-from sharebench.measure.nodes.kubernetes.cluster import foreign_pods, saved_state
+from sharebench.measure.nodes.kubernetes.cluster import foreign_pods, reservation
 from sharebench.measure.nodes.kubernetes.cluster.api import Api, ApiRefused, Json, is_in_cluster
 from sharebench.measure.nodes.kubernetes.cluster.cluster import closed_reasons, is_tolerated
 from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import (
@@ -178,7 +178,7 @@ def workload_rows(study: Study, node: ClusterNode) -> tuple[list[ReportRow], boo
     for spec in map(study.spec, study.cells):
         for index, workload in enumerate(spec.workloads):
             found.setdefault(workload.name if workload.is_program else "built-in workloads", (spec, index, workload))
-    taints = saved_state.taints_without_ours(node.cluster.read_node())
+    taints = reservation.foreign_taints(node.cluster.read_node())
     taints = [each for each in taints if each["key"] not in CLOSED_TAINTS]
     for name, (spec, index, workload) in found.items():
         needs, level = PodNeeds(), node.cluster.pod_security

@@ -161,7 +161,8 @@ class DevicePluginAccess(Access):
         held = f"; holds {format_count(others, 'other GPU', 'other GPUs')} by placeholder pods" if others else ""
         return mig_change + (
             f"sets the node's label {CONFIG_LABEL} to a sharebench key in the device plugin's ConfigMap, "
-            f"and a taint while it measures{held}; label, ConfigMap and taints are restored when the run ends"
+            f"and a taint while it measures (a cordon while it switches){held}; label, ConfigMap and node are "
+            "restored when the run ends"
         )
 
     # States.
