@@ -57,6 +57,20 @@ class Index(click.Group):
         return list(self.commands)
 
 
+class SeveralValues(click.Command):
+    """A command without arguments, whose options for a config take several values each, as Snakemake's do."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        option, words = "", list[str]()
+        for word in args:
+            if word.startswith("-"):
+                option = word.partition("=")[0]
+            elif option in ("--configfile", "--config") and words[-1] != option:
+                words.append(option)
+            words.append(word)
+        return super().parse_args(ctx, words)
+
+
 @click.group(cls=Index, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 def commands() -> None:
     """Ask about sharing one GPU; `snakemake` measures it."""
@@ -101,7 +115,7 @@ def _open_study(files: Sequence[str], pairs: Sequence[str], more: dict[str, obje
     return study
 
 
-@commands.command()
+@commands.command(cls=SeveralValues)
 @asks_about_a_study
 def plan(study: "Study", words: Sequence[str]) -> str:
     """What a study would measure: cells, node switches, time."""
@@ -172,7 +186,7 @@ def _pairs(key: str, texts: Sequence[str]) -> dict[str, str]:
     return {name: value for name, _, value in (text.partition("=") for text in texts)}
 
 
-@commands.command()
+@commands.command(cls=SeveralValues)
 @asks_about_a_study
 def preflight(study: "Study", words: Sequence[str]) -> int:
     """What a cluster lacks for a study: parts, rights."""
@@ -228,7 +242,7 @@ def join(study: "Study", words: Sequence[str], parts: Sequence[Path]) -> str:
     return f"{joined}\ntables, figures and report: {shlex.join(command)}"
 
 
-@commands.command()
+@commands.command(cls=SeveralValues)
 @asks_about_a_study
 def restore(study: "Study", words: Sequence[str]) -> int:
     """Restore the node to its saved state after a kill."""
@@ -287,9 +301,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         answer = help_text.format_message()
     except click.ClickException as problem:
         line = problem.format_message().rstrip(".")
-        typed = sys.argv[1:] if arguments is None else arguments
-        more_keys = "extra argument" in line and "=" in line and "--config" in typed
-        sys.exit(_plain(f"{line}; {'repeat --config for each key' if more_keys else 'see sharebench --help'}"))
+        sys.exit(_plain(f"{line}; see sharebench --help"))
     except Refusal as problem:
         sys.exit(_plain(str(problem)))
     except OSError as problem:
