@@ -118,7 +118,7 @@ def test_the_server_refuses_an_unknown_field(api: Api, namespace: str) -> None:
 
 
 def test_the_namespace_enforces_restricted_pod_security() -> None:
-    (made,) = objects("tenants/namespace.yaml")
+    (made,) = objects("namespace.yaml")
     assert made["metadata"]["labels"] == RESTRICTED
 
 

@@ -20,7 +20,6 @@ def ours(cluster: Cluster) -> set[str]:
 
 def test_applied_manifests_can_be_deleted(cluster: Cluster) -> None:
     before = ours(cluster)
-    # `tenants` comes first, since it creates the namespace.
     folders = sorted(path.parent for path in MANIFESTS.glob("**/kustomization.yaml"))
     shown = [str(path.relative_to(MANIFESTS)) for path in folders]
     assert len(shown) > 2
@@ -36,10 +35,12 @@ def test_applied_manifests_can_be_deleted(cluster: Cluster) -> None:
     assert ours(cluster) == before
 
 
-def test_a_users_kustomization_changes_the_namespace(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_users_kustomization_leaves_the_namespace_alone(cluster: Cluster, tmp_path: Path) -> None:
     base = os.path.relpath(MANIFESTS, tmp_path.resolve())
     own = tmp_path / "kustomization.yaml"
     own.write_text(f"namespace: team\nresources: [{base}/tenants, {base}/tenants/dra]\n")
+    asked(cluster, "create", "namespace", "team")
+    labels = cluster.core.read_namespace("team").metadata.labels
     try:
         asked(cluster, "apply", "--validate=strict", "-k", str(tmp_path))
         rbac = client.RbacAuthorizationV1Api(cluster.api)
@@ -48,4 +49,6 @@ def test_a_users_kustomization_changes_the_namespace(cluster: Cluster, tmp_path:
         assert set(ours) == {"team"}
     finally:
         asked(cluster, "delete", "--ignore-not-found", "-k", str(tmp_path))
-        eventually("the namespace's end", lambda: "team" not in names(cluster))
+        left = cluster.core.read_namespace("team")
+        cluster.core.delete_namespace("team")
+    assert (left.metadata.labels, left.status.phase) == (labels, "Active")

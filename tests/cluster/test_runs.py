@@ -44,11 +44,16 @@ def asked(cluster: Cluster, *arguments: str) -> str:
 
 
 def grant(cluster: Cluster, *folders: str, delete: bool = False) -> None:
-    """Apply folders of config/cluster as documented, or delete their objects."""
+    """Apply folders of config/cluster as documented, with the namespace of `tenants`, or delete their objects."""
     verb = ["delete", "--ignore-not-found"] if delete else ["apply", "--validate=strict"]
+    commands = []
     for folder in folders:
         place = [f"--namespace={PLUGIN_NAMESPACE}"] if folder.startswith("plugin") else []
-        asked(cluster, *verb, *place, "-k", str(MANIFESTS / folder))
+        commands.append([*place, "-k", str(MANIFESTS / folder)])
+    if "tenants" in folders:
+        commands.insert(len(commands) if delete else 0, ["-f", str(MANIFESTS / "namespace.yaml")])
+    for command in commands:
+        asked(cluster, *verb, *command)
 
 
 @pytest.fixture

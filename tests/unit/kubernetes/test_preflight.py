@@ -101,7 +101,7 @@ def test_each_missing_component_comes_with_its_remedy(cluster: Cluster) -> None:
     text, is_fit = inspected()
     assert not is_fit
     assert "set gfd.enabled: true" in text
-    assert "does not exist: kubectl apply -k config/cluster/tenants" in text
+    assert "does not exist: kubectl apply -f config/cluster/namespace.yaml" in text
     cluster.daemon_sets.clear()
     text, is_fit = inspected()
     assert not is_fit

@@ -37,6 +37,17 @@ def test_every_rbac_manifest_is_used() -> None:
     assert names == {"tenants", "plugin", *FEATURES, "hurry"}
 
 
+def test_no_kustomization_makes_a_namespace() -> None:
+    """With a team's own namespace it would relabel that, and `kubectl delete -k` would delete it with all in it."""
+    kinds = {
+        each["kind"]
+        for path in MANIFESTS.glob("**/kustomization.yaml")
+        for name in objects(str(path))[0]["resources"]
+        for each in objects(str(path.parent / name))
+    }
+    assert "ServiceAccount" in kinds and "Namespace" not in kinds
+
+
 def test_every_binding_names_the_account_and_its_role() -> None:
     for path in MANIFESTS.glob("**/rbac.yaml"):
         made = objects(str(path))

@@ -302,5 +302,5 @@ def _namespace_rows(api: Api, name: str) -> Iterator[ReportRow]:
         # Without the right to read the namespace, only rights in it are known.
         return
     if not is_there:
-        what = "apply -k config/cluster/tenants" if name == OWN_NAMESPACE else f"create namespace {name}"
+        what = "apply -f config/cluster/namespace.yaml" if name == OWN_NAMESPACE else f"create namespace {name}"
         yield ReportRow(f"namespace {name}", f"does not exist: kubectl {what}")
