@@ -65,7 +65,8 @@ def _tenant(study: Study, cell: Cell, index: int, name: str, is_gpu: bool) -> Js
         return factories.served(tenant) | {"stages": {"first_token": _timed(tenant["count"])}}
     if kind == "command":
         half = tenant["count"] // 2
-        scraped = factories.scraped(tenant, [0.004, 0.01, None], [half, tenant["count"] - half, 0])
+        buckets = [tenant["sum_seconds"] / tenant["count"], 0.01 * cell.replicas, None]
+        scraped = factories.scraped(tenant, buckets, [half, tenant["count"] - half, 0])
         scraped["scrape"] |= {"longest_seconds": 0.01}
         return scraped
     if is_gpu:

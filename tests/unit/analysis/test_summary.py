@@ -195,6 +195,18 @@ def test_a_cell_with_a_warning_is_in_the_mean_with_a_note():
     )
 
 
+@pytest.mark.parametrize(
+    ("errors", "blank"), [(0, ()), (4, ()), (5, ("p99",)), (21, ("p99",)), (22, ("p95", "p99"))], ids=str
+)
+def test_no_percentile_is_known_beyond_which_requests_failed(errors, blank):
+    """400 succeeded: 4 failures are fewer than 1 % of all that began, 5 are more, as 22 are of 5 %."""
+    made = constant_record("mps", 0.01)
+    made["tenants"][0]["errors"] = errors
+    row = row_of([made])
+    assert tuple(name for name in ("p50", "p95", "p99") if math.isnan(row[f"latency_{name}_seconds"])) == blank
+    assert ("p99 is not known: " in row["notes"]) == bool(blank)
+
+
 def on_gpu(repeat, energy_joules=600.0, idle_watts=100.0, count=400):
     """A cell of a GPU with that energy in its window of 2 s."""
     made = record("mps", [np.full(count, 0.005)], repeat=repeat, is_gpu=True)

@@ -42,9 +42,27 @@ def with_workload_key(spec: str, key: str, value: object) -> str:
 
 def scraped_with_error(name: str, ratio: float) -> dict[str, Any]:
     """A scraped tenant with an error of this size."""
-    measured = scraped(loop_tenant(), UPPERS, [0, 400, 0, 0])
+    measured = scraped(loop_tenant(), UPPERS, [0, 400, 0, 0]) | {"sum_seconds": 400 * 0.05}
     measured["scrape"] |= {name: ratio}
     return measured
+
+
+@pytest.mark.parametrize(
+    ("count", "factor", "passes"),
+    [
+        ([400, 0, 0, 0], 1.0, True),
+        ([400, 0, 0, 0], 1000.0, False),
+        ([0, 400, 0, 0], 1.0, False),
+        ([0, 400, 0, 0], 1.9, True),
+        ([399, 0, 0, 1], 1000.0, True),
+    ],
+)
+def test_a_sum_that_its_own_buckets_exclude_counts_nothing(count: list[int], factor: float, passes: bool) -> None:
+    """400 iterations of 5 ms, which a program counts in these buckets, with this factor on their sum."""
+    measured = scraped(loop_tenant(), UPPERS, count)
+    found = verdicts(measured | {"sum_seconds": factor * measured["sum_seconds"]})["scrape_error"]
+    assert found["passed"] == passes
+    assert passes or "by its buckets; give both in seconds" in found["message"]
 
 
 def test_gates_of_programs_do_not_apply_to_loops() -> None:
@@ -59,7 +77,7 @@ def test_gates_of_programs_do_not_apply_to_loops() -> None:
 
 
 def test_gates_of_unknown_values_do_not_apply_to_programs() -> None:
-    found = verdicts(scraped(loop_tenant(), UPPERS, [0, 400, 0, 0]))
+    found = verdicts(scraped(loop_tenant(), UPPERS, [400, 0, 0, 0]))
     assert not found.keys() & {"output_digest", "drained_queue", "littles_law", "generator_bound"}
     assert all(gate["passed"] for gate in found.values())
     assert {"output_digest", "drained_queue"} <= verdicts(loop_tenant(), served(loop_tenant())).keys()
@@ -290,7 +308,8 @@ def test_tables_have_the_error_of_the_scrapes() -> None:
 
 
 def test_the_export_has_foreign_buckets(tmp_path: Path) -> None:
-    records.write(tmp_path / "raw.json", record(tenants=[scraped(loop_tenant(), UPPERS, [3, 0, 390, 7])]))
+    measured = scraped(loop_tenant(), UPPERS, [3, 0, 390, 7]) | {"sum_seconds": 80.0}
+    records.write(tmp_path / "raw.json", record(tenants=[measured]))
     export_histograms([tmp_path / "raw.json"], tmp_path / "out.csv")
     lines = (tmp_path / "out.csv").read_text().splitlines()[1:]
     assert lines == ["1,1,0,0.0,0.01,3", "1,1,0,0.1,0.25,390", "1,1,0,0.25,inf,7"]

@@ -150,7 +150,7 @@ def test_only_logs_of_this_run_are_shown(tmp_path: Path) -> None:
     lines = lifecycle.failed_logs([new, empty, old, tmp_path / "missing.log"], time.time() - 60)
     assert lines[0] == f"--- {new}"
     assert lines[1:21] == [f"line {number}" for number in range(30, 50)]
-    killed = "ended without a message: killed, by the kernel if memory was short (see dmesg)"
+    killed = "ended without a message: killed with the run, or by the kernel if memory was short (see dmesg)"
     assert lines[21:] == [f"--- {empty}", killed]
 
 

@@ -164,7 +164,7 @@ def failed_logs(logs: Sequence[Path], started_epoch_seconds: float) -> list[str]
             continue
         tail = console.plain_text(log.read_text(errors="replace")).strip().splitlines()[-LOG_LINES:]
         if not tail:
-            tail = ["ended without a message: killed, by the kernel if memory was short (see dmesg)"]
+            tail = ["ended without a message: killed with the run, or by the kernel if memory was short (see dmesg)"]
         lines += [f"--- {log}", *(["interrupted"] if tail[-1] == "KeyboardInterrupt" else tail)]
     return lines
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection, Sequence
 
 from sharebench.model.study_config import StudyConfig, has_streams
-from sharebench.read.cells.rows import NEEDED_COUNT, STAGE_METRICS, MeasuredCell
+from sharebench.read.cells.rows import NEEDED_COUNT, PERCENTILES, STAGE_METRICS, MeasuredCell, percentile_of
 from sharebench.read.columns import ACTIVITY, SLO, STREAMS, columns
 from sharebench.read.histogram import Quantile
 from sharebench.read.slo import PART_LABELS, slo_limits
@@ -72,6 +72,9 @@ def percentile_note(name: str, cells: Sequence[MeasuredCell]) -> str | None:
     if not blank or (name in STAGE_METRICS and not any(STAGE_METRICS[name][0] in cell.stages for cell in blank)):
         return None
     share = "" if len(blank) == len(cells) else f" in {len(blank)} of {len(cells)} cells"
+    failed = max(cell.failed_ratio for cell in blank)
+    if failed > 1 - PERCENTILES[percentile_of(name)]:
+        return f"{PERCENTILE_LABELS[name]} is not known: {failed:.1%} failed{share}"
     if name in STAGE_METRICS:
         stage, percentile = STAGE_METRICS[name]
         best = max(

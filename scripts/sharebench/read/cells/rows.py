@@ -125,11 +125,13 @@ class MeasuredCell:
     all_rows: tuple[TenantRow, ...]
     """The rows of the whole cell, whatever its tenants run."""
     count: int
+    failed_ratio: float
+    """The share of what began that failed."""
     effective_count: float
     window_seconds: float | None
     latency_mean_seconds: float | None
     percentiles: Mapping[str, Quantile]
-    """PERCENTILES of all latencies together, and STAGE_METRICS, where the samples suffice."""
+    """PERCENTILES of all latencies together, and STAGE_METRICS, where the samples suffice and few enough failed."""
     stages: Mapping[str, StageSample]
     """The stages of streams, over all tenants."""
     notes: tuple[str, ...]
@@ -205,10 +207,11 @@ def reduce_record(record: Record, tenant_workload: str | None = None, limits: Sl
         rows=rows,
         all_rows=rows,
         count=count,
+        failed_ratio=_failed_ratio(tenants),
         effective_count=effective,
         window_seconds=length_seconds,
         latency_mean_seconds=sum(tenant["sum_seconds"] for tenant in tenants) / count if count else None,
-        percentiles=_percentiles(tenants, merge(histograms), effective) | _stage_percentiles(stages),
+        percentiles=_percentiles(tenants, merge(histograms), effective, stages),
         stages=stages,
         notes=_notes(tenants, stages, limits),
         device_columns=device_columns(record, count),
@@ -233,8 +236,7 @@ def _tenant_row(
     count, cpu, work, job = tenant["count"], tenant["cpu"], tenant["work"], tenant.get("job")
     mean = tenant["sum_seconds"] / count if count else None
     effective = effective_count([latency_series(tenant, histogram)])
-    percentiles = _percentiles([tenant], histogram, effective)
-    of_stages = _stage_percentiles(stage_samples([tenant], length_seconds))
+    percentiles = _percentiles([tenant], histogram, effective, stage_samples([tenant], length_seconds))
     if (timed := tenant["device_histogram"]) and timed["count"]:
         known["device_mean_seconds"] = on_device = timed["sum_seconds"] / timed["count"]
         # A small sample may overrepresent rare long iterations, so that its mean exceeds that of the host.
@@ -249,8 +251,10 @@ def _tenant_row(
         "offered_hz": _offered_hz(tenant, length_seconds),
         "censored": load["censored"],
         "effective_count": math.floor(effective),
-        **{f"latency_{name}_seconds": quantile.value_seconds for name, quantile in percentiles.items()},
-        **{f"{name}_seconds": quantile.value_seconds for name, quantile in of_stages.items()},
+        **{
+            f"{'' if name in STAGE_METRICS else 'latency_'}{name}_seconds": quantile.value_seconds
+            for name, quantile in percentiles.items()
+        },
         "latency_max_seconds": tenant["max_seconds"],
         "completion_seconds": job and job["completion_seconds"],
         "coverage_ratio": tenant["coverage_ratio"],
@@ -302,7 +306,28 @@ def _scrape_error_percent(tenant: TenantRecord) -> float | None:
     return 100 * max(known) if known else None
 
 
-def _percentiles(tenants: Sequence[TenantRecord], histogram: Histogram, effective: float) -> dict[str, Quantile]:
+def _failed_ratio(tenants: Sequence[TenantRecord]) -> float:
+    failed = sum(tenant["errors"] for tenant in tenants)
+    return failed / (failed + sum(tenant["count"] for tenant in tenants)) if failed else 0.0
+
+
+def _percentiles(
+    tenants: Sequence[TenantRecord], histogram: Histogram, effective: float, stages: Mapping[str, StageSample]
+) -> dict[str, Quantile]:
+    """Percentiles of all that began: of more failures than are beyond a percentile, it is not known."""
+    found = _latency_percentiles(tenants, histogram, effective) | _stage_percentiles(stages)
+    most = 1 - _failed_ratio(tenants)
+    return {name: quantile for name, quantile in found.items() if PERCENTILES[percentile_of(name)] <= most}
+
+
+def percentile_of(name: str) -> str:
+    """The percentile in the name of a percentile of a latency or stage: p99 of ttft_p99."""
+    return STAGE_METRICS[name][1] if name in STAGE_METRICS else name
+
+
+def _latency_percentiles(
+    tenants: Sequence[TenantRecord], histogram: Histogram, effective: float
+) -> dict[str, Quantile]:
     """Percentiles of these tenants together, from `histogram`, or from their own buckets for scraped programs."""
     counted = [tenant for tenant in tenants if tenant["count"]]
     scraped = [tenant for tenant in counted if tenant.get("measured_by") == "scrape"]

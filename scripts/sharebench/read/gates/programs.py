@@ -40,10 +40,22 @@ def server_elsewhere(record: CellRecord) -> Verdict | None:
 
 
 def scrape_error(record: CellRecord) -> Verdict | None:
-    """Largest relative error of a rate or mean that the ends of a window between two scrapes leave."""
+    """Largest relative error of a rate or mean that the ends of a window between two scrapes leave.
+
+    A sum that is further off its own buckets has another unit, or belongs to something else.
+    """
     scraped = [tenant for tenant in record["tenants"] if tenant.get("measured_by") == "scrape" and tenant["count"]]
     if not scraped:
         return None
+    for tenant in scraped:
+        low, high = _seconds_in_buckets(tenant)
+        value = max(low / tenant["sum_seconds"], tenant["sum_seconds"] / high) - 1 if tenant["sum_seconds"] else 0.0
+        if value > SCRAPE_RATIO:
+            message = (
+                f"the iterations of tenant {tenant['index']} took {tenant['sum_seconds']:.3g} s by its sum, and "
+                f"{low:.3g} to {high:.3g} s by its buckets; give both in seconds"
+            )
+            return at_most(value, SCRAPE_RATIO, message)
     judged = [(max(errors), tenant) for tenant in scraped if (errors := _known_errors(tenant["scrape"]))]
     if not judged:
         return Verdict(None, SCRAPE_RATIO, True, UNKNOWN)
@@ -53,6 +65,15 @@ def scrape_error(record: CellRecord) -> Verdict | None:
         f"{worst['index']}; a longer window has more"
     )
     return at_most(value, SCRAPE_RATIO, message)
+
+
+def _seconds_in_buckets(tenant: TenantRecord) -> tuple[float, float]:
+    """The least and the most time of the tenant's iterations by its own buckets."""
+    if (buckets := tenant.get("foreign_histogram")) is None:
+        return 0.0, math.inf
+    uppers = [math.inf if upper is None else upper for upper in buckets["upper_seconds"]]
+    filled = [(low, high, n) for low, high, n in zip([0.0, *uppers], uppers, buckets["count"], strict=False) if n]
+    return sum(low * n for low, _, n in filled), sum(high * n for _, high, n in filled) or math.inf
 
 
 def _known_errors(scrape: Scrape) -> list[float]:
