@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from unit.kubernetes.fake_cluster import NODE, FakeCluster, node_of
 from unit.kubernetes.objects import CONFIG, daemon_set
 from unit.kubernetes.test_dra import driver_set
@@ -17,7 +18,7 @@ from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused
 from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import SHARING_LABEL
 from sharebench.measure.nodes.kubernetes.cluster.restricted import LEVEL_LABEL
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
-from sharebench.measure.nodes.kubernetes.preflight import preflight
+from sharebench.measure.nodes.kubernetes.preflight import preflight, report
 from sharebench.model.strategy import Strategy
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -40,6 +41,9 @@ class Cluster(FakeCluster):
         """Why the API server refuses pods."""
         self.store["/version"] = {"gitVersion": "v1.34.4"}
         self.store[NAMESPACE] = {"metadata": {"labels": {LEVEL_LABEL: "restricted"}}}
+        for each in self.daemon_sets:
+            # As the chart installs them.
+            each["spec"]["template"]["spec"]["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
         known = ("machineID", "kubeletVersion", "containerRuntimeVersion", "kernelVersion")
         self.store[NODE]["status"]["nodeInfo"] = dict.fromkeys(known, "x")
         self.store[NODE]["metadata"]["labels"]["nvidia.com/gpu.memory"] = "40960"
@@ -89,10 +93,10 @@ def test_a_complete_cluster_passes_preflight(cluster: Cluster) -> None:
 
 
 def test_rows_fit_a_terminal_and_commands_stay_whole() -> None:
-    prose = str(preflight.ReportRow("GPU", "word " * 40)).splitlines()
+    prose = str(report.ReportRow("GPU", "word " * 40)).splitlines()
     assert max(map(len, prose)) <= 100 and {line[:28] for line in prose[1:]} == {" " * 28}
     command = f"kubectl patch {'x' * 90} --type merge"
-    *said, last = str(preflight.ReportRow("", f"it has none; name one: {command}")).splitlines()
+    *said, last = str(report.ReportRow("", f"it has none; name one: {command}")).splitlines()
     assert [line.strip() for line in said] == ["it has none; name one:"] and last.strip() == command
 
 
@@ -236,10 +240,77 @@ def test_an_error_for_one_strategy_does_not_hide_the_others(cluster: Cluster, mo
 WEB = {"web": {"kind": "http", "image": "web:1", "request": {"path": "/"}}}
 
 
+def test_a_taint_that_nvidias_daemon_sets_do_not_tolerate_fails_preflight(cluster: Cluster) -> None:
+    """A switch deletes their pods, and no other would start on the node."""
+    cluster.store[NODE]["spec"]["taints"] = [{"key": "team", "value": "a", "effect": "NoSchedule"}]
+    cluster.daemon_sets[0]["spec"]["template"]["spec"]["tolerations"] = [{"operator": "Exists"}]
+    text, is_fit = inspected(tolerations=[{"key": "team", "operator": "Exists"}])
+    assert not is_fit
+    assert "its taint team=a:NoSchedule keeps away new pods of discovery, mps, which a switch restarts" in text
+
+
+def test_tenants_that_do_not_fit_on_the_node_fail_preflight(cluster: Cluster) -> None:
+    cluster.store[NODE]["status"]["allocatable"] |= {"cpu": "2500m", "memory": "32Gi"}
+    assert inspected(resources={"cpu": "500m", "memory": "8Gi"})[1]
+    cluster.daemons["plugin"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1", "memory": "10Gi"}}
+    text, is_fit = inspected(resources={"cpu": "800m", "memory": "8Gi"})
+    assert not is_fit
+    assert "3 tenants request 2.4 CPUs, and other pods leave 1.5 CPUs of the node's 2.5 CPUs; lower" in text
+    assert "3 tenants request 24.0 GiB, and other pods leave 22.0 GiB of the node's 32.0 GiB; lower" in text
+
+
+def test_strategies_have_the_order_of_the_config(cluster: Cluster) -> None:
+    text, _ = inspected()
+    places = [text.index(f"  {name} ") for name in ("exclusive", "time-slicing", "mps")]
+    assert places == sorted(places)
+
+
+MANIFEST = {
+    "kind": "Pod",
+    "spec": {
+        "imagePullSecrets": [{"name": "registry"}],
+        "volumes": [
+            {"name": "models", "persistentVolumeClaim": {"claimName": "models"}},
+            {"name": "all", "projected": {"sources": [{"configMap": {"name": "tuning"}}]}},
+            {"name": "more", "secret": {"secretName": "more", "optional": True}},
+        ],
+        "containers": [
+            {
+                "name": "web",
+                "image": "web:1",
+                "ports": [{"containerPort": 9000}],
+                "env": [{"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "key"}}}],
+            },
+            {"name": "logs", "image": "logs:1", "envFrom": [{"configMapRef": {"name": "logging"}}]},
+        ],
+    },
+}
+
+
+def test_what_a_manifest_leaves_open_or_the_namespace_lacks_is_said(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(yaml.safe_dump(MANIFEST))
+    web = {"kind": "http", "manifest": str(tmp_path / "pod.yaml"), "port": 8000, "request": {"path": "/"}}
+    cluster.store[f"{NAMESPACE}/configmaps/logging"] = {}
+    cluster.hidden = {f"{NAMESPACE}/secrets/keys"}
+    text, is_fit = inspected({"web": web}, client_image="client:1")
+    assert not is_fit
+    assert "its container web is measured, and logs only run next to it" in text
+    assert "port 8000 is none of its containerPorts (9000)" in text
+    assert "configmaps/tuning is not in namespace sharebench; copy it there" in text
+    assert "persistentvolumeclaims/models is not in namespace sharebench" in text
+    assert "without the right to see secrets/keys: make sure that namespace sharebench has it" in text
+    assert not re.search("logging|secrets/more|sharebench-preflight", text)
+
+
+def test_a_client_in_pytorchs_image_fails_preflight(cluster: Cluster) -> None:
+    text, is_fit = inspected(WEB)
+    assert not is_fit and "its client needs aiohttp, which PyTorch's image lacks; build envs/client" in text
+
+
 @pytest.mark.parametrize("level", ["restricted", None])
 def test_users_pods_are_tried_and_what_is_filled_in_is_said(cluster: Cluster, level: str | None) -> None:
     cluster.store[NAMESPACE]["metadata"]["labels"] = {LEVEL_LABEL: level} if level else {}
-    text, is_fit = inspected(WEB)
+    text, is_fit = inspected(WEB, client_image="client:1")
     assert is_fit
     said = "Pod Security restricted of namespace sharebench adds allowPrivilegeEscalation false, capabilities"
     assert (said in text) == (level is not None)
@@ -286,6 +357,8 @@ def test_a_taint_that_keeps_tenants_away_comes_with_its_toleration(
     cluster: Cluster, taint: Any, tolerations: Any, is_tolerated: bool
 ) -> None:
     cluster.store[NODE]["spec"]["taints"] = [taint]
+    for each in cluster.daemon_sets:
+        each["spec"]["template"]["spec"]["tolerations"] = [{"operator": "Exists"}]
     text, is_fit = inspected(tolerations=tolerations)
     assert is_fit == is_tolerated
     said = f"kubernetes: {{tolerations: [{{key: team, operator: Exists, effect: {taint['effect']}}}]}}"

@@ -203,9 +203,12 @@ class ClusterNode(Node):
         return f"the node has no label {MEMORY_LABEL}, without which no memory limit on its GPU can be checked"
 
     def additions(self, workload: Workload) -> str | None:
-        level = self.cluster.pod_security
-        found = program.additions(workload, level) if workload.is_program else None
-        return found and f"Pod Security {level} of namespace {self.options['namespace']} adds {found}"
+        if not workload.is_program:
+            return None
+        level, said = self.cluster.pod_security, [*program.choices(workload)]
+        if (added := program.additions(workload, level)) is not None:
+            said.append(f"Pod Security {level} of namespace {self.options['namespace']} adds {added}")
+        return "; ".join(said) or None
 
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
         return self.access_of(strategy).grants(strategy, replicas)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from sharebench.measure.nodes.kubernetes.cluster.api import Json, config_map_path
@@ -49,12 +50,15 @@ def labeled_memory_mib(labels: Mapping[str, str]) -> int | None:
 
 def parse_quantity(quantity: str) -> int:
     """A quantity of Kubernetes, such as 8, 1k or 40Gi, rounded down."""
-    if quantity.isdecimal():
-        return int(quantity)
+    return int(quantity) if quantity.isdecimal() else int(exact_quantity(quantity))
+
+
+def exact_quantity(quantity: str | float) -> Decimal:
+    """A quantity of Kubernetes, such as 500m, or a number of YAML."""
     from kubernetes.utils import quantity as quantities  # the import takes half a second
 
     parse: Any = quantities.parse_quantity
-    return int(parse(quantity))
+    return Decimal(parse(quantity))
 
 
 def allocatable(node: Json) -> dict[str, int]:

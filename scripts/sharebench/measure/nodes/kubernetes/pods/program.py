@@ -1,7 +1,7 @@
 """A pod with the user's container, unmodified, and our client next to it, which connects over localhost."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import cast
 
@@ -66,10 +66,22 @@ def additions(workload: Workload, level: str) -> str | None:
     return ", ".join(f"{key} {json.dumps(value)}" for key, value in found.items()) or None
 
 
+def _ports(container: Json) -> list[int]:
+    return [int(port["containerPort"]) for port in container.get("ports") or ()]
+
+
 def port_of(workload: Workload, container: Json) -> int:
     """The port of the program: the workload's, or the first one of its manifest."""
-    ports = [port["containerPort"] for port in container.get("ports") or ()]
-    return int(workload.port or next(iter(ports), PROGRAM_PORT))
+    return int(workload.port or next(iter(_ports(container)), PROGRAM_PORT))
+
+
+def choices(workload: Workload) -> Iterator[str]:
+    """What of a manifest is measured, where it has several containers or another port, as texts."""
+    base, container = _split_user_pod(workload)
+    if others := ", ".join(str(each["name"]) for each in base["spec"]["containers"]):
+        yield f"its container {container['name']} is measured, and {others} only run next to it"
+    if workload.port and (ports := _ports(container)) and workload.port not in ports:
+        yield f"port {workload.port} is none of its containerPorts ({', '.join(map(str, ports))})"
 
 
 def _user_container(spec: Spec, index: int, container: Json, pod_security: Json, needs: PodNeeds, level: str) -> Json:

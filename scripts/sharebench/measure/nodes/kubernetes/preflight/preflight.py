@@ -4,17 +4,14 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
-from sharebench.core.console import wrap_text
 from sharebench.core.files import REPOSITORY, Refusal
-from sharebench.measure.nodes.contract import NodeError, PlannedLoad
-from sharebench.measure.nodes.kubernetes.access.base import PodNeeds
+from sharebench.measure.nodes.contract import NodeError
 from sharebench.measure.nodes.kubernetes.access.device_plugin import keys
 from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_manager import map_file
 from sharebench.measure.nodes.kubernetes.access.dra.nvidia import find_driver
-from sharebench.measure.nodes.kubernetes.cluster import foreign_pods, reservation
-from sharebench.measure.nodes.kubernetes.cluster.api import Api, ApiRefused, Json, is_in_cluster
+from sharebench.measure.nodes.kubernetes.cluster import foreign_pods
+from sharebench.measure.nodes.kubernetes.cluster.api import Api, ApiRefused, is_in_cluster
 from sharebench.measure.nodes.kubernetes.cluster.cluster import closed_reasons, is_tolerated
 from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import (
     CONFIG_LABEL,
@@ -23,9 +20,8 @@ from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import (
     allocatable,
 )
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
-from sharebench.measure.nodes.kubernetes.pods.manifest import Place, tenant_container, tenant_pod
-from sharebench.measure.nodes.kubernetes.pods.overlay import apply_overlay
-from sharebench.measure.nodes.kubernetes.pods.program import user_pod
+from sharebench.measure.nodes.kubernetes.preflight.pods import infeasible_reason, own_taints, taint_text, workload_rows
+from sharebench.measure.nodes.kubernetes.preflight.report import ReportRow
 from sharebench.measure.nodes.kubernetes.preflight.rights import (
     OWN_NAMESPACE,
     Right,
@@ -34,33 +30,11 @@ from sharebench.measure.nodes.kubernetes.preflight.rights import (
     needed_rights,
 )
 from sharebench.model.config_nodes import NodeOptions
-from sharebench.model.spec import Spec
-from sharebench.model.strategy import Strategy
 from sharebench.model.study_config import StudyConfig, uses_several_devices
-from sharebench.model.workload import Workload
 from sharebench.study.study import Study
 from sharebench.study.wrong_answers import wrong_answer_lines
 
 PREFLIGHT_RETRY_SECONDS = 10.0
-# A pod's deadline, where no pod is made.
-DRY_RUN_SECONDS = 60
-# Set by Kubernetes for what `closed_reasons` reports.
-CLOSED_TAINTS = {f"node.kubernetes.io/{name}" for name in ("unschedulable", "not-ready", "unreachable")}
-NAME_WIDTH = 26
-INDENT = " " * (NAME_WIDTH + 2)
-
-
-class ReportRow(NamedTuple):
-    """A row of the report; one with an empty name continues the previous row."""
-
-    name: str
-    text: str
-
-    def __str__(self) -> str:
-        # A command is to be copied, so it has a line of its own, however long.
-        prose, kubectl, command = self.text.partition("kubectl ")
-        lines = wrap_text(prose, f"  {self.name:{NAME_WIDTH}}", INDENT) if prose else []
-        return "\n".join(lines + [INDENT + kubectl + command] * bool(kubectl))
 
 
 def installed_rows(node: ClusterNode) -> Iterator[ReportRow]:
@@ -102,7 +76,7 @@ def installed_rows(node: ClusterNode) -> Iterator[ReportRow]:
 
 def node_rows(node: ClusterNode) -> tuple[list[ReportRow], bool]:
     """Rows on what keeps pods or a run away from the node; whether it takes pods."""
-    closed = closed_reasons(node.cluster.read_node())
+    closed = [*closed_reasons(node.cluster.read_node()), *_daemons_kept_away(node)]
     said = [*closed]
     if node.cluster.saved_state() is not None:
         said.append("a run has left it changed: the next run restores it, or sharebench restore")
@@ -110,6 +84,20 @@ def node_rows(node: ClusterNode) -> tuple[list[ReportRow], bool]:
         if (holder := node.holder()) is not None:
             said.append(f"in use by {holder}")
     return [ReportRow("", each) for each in said or ["ready, and no run has changed it"]], not closed
+
+
+def _daemons_kept_away(node: ClusterNode) -> Iterator[str]:
+    """Lines on the owner's taints that parts of NVIDIA's stack do not tolerate, which a switch may restart."""
+    stack = node.cluster.installed
+    parts = [each for each in (stack.plugin, stack.discovery, stack.mps, stack.mig_manager) if each is not None]
+    is_switched = "device-plugin" in node.cluster.options["accesses"]
+    for taint in own_taints(node.cluster.read_node()) if is_switched else ():
+        names = [each.name for each in parts if not is_tolerated(taint, each.pod_spec.get("tolerations") or [])]
+        if names:
+            yield (
+                f"its taint {taint_text(taint)} keeps away new pods of {', '.join(names)}, which a switch restarts; "
+                "add it to the tolerations of the plugin's chart, or of the ClusterPolicy (daemonsets.tolerations)"
+            )
 
 
 def missing_right_rows(
@@ -145,19 +133,12 @@ def _grant_hint(folder: str, namespaces: Mapping[str, str | None]) -> str:
     return f"kubectl apply {place}-k {path}"
 
 
-def _infeasible_reason(node: ClusterNode, strategy: Strategy, replicas: int) -> str | None:
-    try:
-        return node.infeasible(strategy, replicas)
-    except NodeError as problem:
-        return str(problem)
-
-
 def strategy_rows(study: Study, node: ClusterNode) -> tuple[list[ReportRow], bool]:
     """Rows with each strategy's feasible numbers of tenants and the reasons against others; whether any is feasible."""
     rows, is_any = [], False
-    for name in dict.fromkeys(cell.strategy for cell in study.cells):
+    for name in sorted({cell.strategy for cell in study.cells}, key=list(study.strategies).index):
         sizes = sorted({cell.replicas for cell in study.cells if cell.strategy == name})
-        reasons = {n: _infeasible_reason(node, study.strategies[name], n) for n in sizes}
+        reasons = {n: infeasible_reason(node, study.strategies[name], n) for n in sizes}
         feasible = [str(n) for n, reason in reasons.items() if reason is None]
         is_any = is_any or bool(feasible)
         rows.append(ReportRow(name, f"feasible with {', '.join(feasible)} tenants" if feasible else "not feasible"))
@@ -165,51 +146,6 @@ def strategy_rows(study: Study, node: ClusterNode) -> tuple[list[ReportRow], boo
             which = ", ".join(str(n) for n in sizes if reasons[n] == reason)
             rows.append(ReportRow("", f"not with {which}: {reason}"))
     return rows, is_any
-
-
-def workload_rows(study: Study, node: ClusterNode) -> tuple[list[ReportRow], bool]:
-    """Rows on the pods of the workloads, by a dry run and the node's taints; whether nothing keeps them away.
-
-    Pods of all built-in workloads differ in their programs only.
-    """
-    rows, is_accepted, options = [], True, node.cluster.options
-    place, owner = Place(node.cluster.name, "preflight", options), {"metadata": {"uid": "preflight"}}
-    found: dict[str, tuple[Spec, int, Workload]] = {}
-    for spec in map(study.spec, study.cells):
-        for index, workload in enumerate(spec.workloads):
-            found.setdefault(workload.name if workload.is_program else "built-in workloads", (spec, index, workload))
-    taints = reservation.foreign_taints(node.cluster.read_node())
-    taints = [each for each in taints if each["key"] not in CLOSED_TAINTS]
-    for name, (spec, index, workload) in found.items():
-        needs, level = PodNeeds(), node.cluster.pod_security
-        if workload.is_program:
-            load: PlannedLoad = {"arrival": "closed", "seed": 0, "before": 0}
-            pod = user_pod(place, owner, spec, load, index, needs, "", None, DRY_RUN_SECONDS, level)
-            rows.append(ReportRow(name, node.additions(workload) or "runs as its manifest says"))
-        else:
-            container = tenant_container([options["python"]], needs, "", options)
-            pod = tenant_pod(place, owner, index, [container], needs, DRY_RUN_SECONDS)
-            rows.append(ReportRow(name, "run with kubernetes.image and kubernetes.resources"))
-        pod = apply_overlay(pod, options["pod"])
-        # An overlay may remove them.
-        tolerations = pod["spec"].get("tolerations") or []
-        problems = [_taint_problem(taint) for taint in taints if not is_tolerated(taint, tolerations)]
-        try:
-            node.cluster.api.create(node.cluster.tenants_path, pod, dryRun="All")
-        except ApiRefused as refused:
-            problems.append(str(refused))
-        rows += [ReportRow("", problem) for problem in problems]
-        is_accepted = is_accepted and not problems
-    return rows, is_accepted
-
-
-def _taint_problem(taint: Json) -> str:
-    key, value, effect = taint["key"], taint.get("value"), taint["effect"]
-    shown = f"{key}={value}" if value else key
-    return (
-        f"the node's taint {shown}:{effect} keeps it away; "
-        f"kubernetes: {{tolerations: [{{key: {key}, operator: Exists, effect: {effect}}}]}}"
-    )
 
 
 def show(config: StudyConfig) -> int:

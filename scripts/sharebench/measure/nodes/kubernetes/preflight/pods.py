@@ -1,0 +1,152 @@
+"""Preflight's look at the pods of a study's workloads: what keeps them away from the node, or from starting."""
+
+from collections.abc import Iterator, Sequence
+
+from sharebench.measure.nodes.contract import NodeError, PlannedLoad
+from sharebench.measure.nodes.kubernetes.access.base import PodNeeds
+from sharebench.measure.nodes.kubernetes.cluster import reservation
+from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused, Json
+from sharebench.measure.nodes.kubernetes.cluster.cluster import Cluster, is_tolerated
+from sharebench.measure.nodes.kubernetes.node import ClusterNode
+from sharebench.measure.nodes.kubernetes.pods.manifest import CODE_VOLUME, Place, tenant_container, tenant_pod
+from sharebench.measure.nodes.kubernetes.pods.overlay import apply_overlay
+from sharebench.measure.nodes.kubernetes.pods.program import user_pod
+from sharebench.measure.nodes.kubernetes.preflight import room
+from sharebench.measure.nodes.kubernetes.preflight.report import ReportRow
+from sharebench.model.spec import Spec
+from sharebench.model.strategy import Strategy
+from sharebench.model.workload import Workload
+from sharebench.study.study import Study
+
+# A pod's deadline, where no pod is made.
+DRY_RUN_SECONDS = 60
+# Set by Kubernetes for what `closed_reasons` reports; pods of DaemonSets tolerate them.
+CLOSED_TAINTS = {f"node.kubernetes.io/{name}" for name in ("unschedulable", "not-ready", "unreachable")}
+BUILT_IN = "built-in workloads"
+# Keys of a pod that refer to an object of its namespace, with the object's kind.
+REFERENCES = {
+    **dict.fromkeys(("configMap", "configMapRef", "configMapKeyRef"), "configmaps"),
+    **dict.fromkeys(("secret", "secretRef", "secretKeyRef"), "secrets"),
+    "persistentVolumeClaim": "persistentvolumeclaims",
+}
+# PyTorch's own image, of any version.
+IMAGE_WITHOUT_AIOHTTP = "pytorch/pytorch"
+
+
+def own_taints(node: Json) -> list[Json]:
+    """The taints that the node's owner has set."""
+    return [each for each in reservation.foreign_taints(node) if each["key"] not in CLOSED_TAINTS]
+
+
+def taint_text(taint: Json) -> str:
+    value = f"={taint['value']}" if taint.get("value") else ""
+    return f"{taint['key']}{value}:{taint['effect']}"
+
+
+def infeasible_reason(node: ClusterNode, strategy: Strategy, replicas: int) -> str | None:
+    try:
+        return node.infeasible(strategy, replicas)
+    except NodeError as problem:
+        return str(problem)
+
+
+def workload_rows(study: Study, node: ClusterNode) -> tuple[list[ReportRow], bool]:
+    """Rows on the pods of the workloads, by a dry run, the node's taints and its room; whether all of them can start.
+
+    Pods of all built-in workloads differ in their programs only.
+    """
+    rows, is_accepted, taints = [], True, own_taints(node.cluster.read_node())
+    found: dict[str, tuple[Spec, int, Workload]] = {}
+    specs = list(map(study.spec, study.cells))
+    for spec in specs:
+        for index, workload in enumerate(spec.workloads):
+            found.setdefault(_name(workload), (spec, index, workload))
+    requested: dict[str, room.Amounts] = {}
+    for name, (spec, index, workload) in found.items():
+        pod = _pod(node, spec, index, workload)
+        requested[name] = room.requests(pod)
+        as_it_is = "runs as its manifest says" if workload.is_program else "run with kubernetes.image and resources"
+        rows.append(ReportRow(name, node.additions(workload) or as_it_is))
+        # An overlay may remove them.
+        tolerations = pod["spec"].get("tolerations") or []
+        problems = [_taint_problem(taint) for taint in taints if not is_tolerated(taint, tolerations)]
+        problems += _client_problems(node, workload)
+        lacking, unknown = _lacking_objects(node.cluster, pod)
+        problems += lacking
+        try:
+            node.cluster.api.create(node.cluster.tenants_path, pod, dryRun="All")
+        except ApiRefused as refused:
+            problems.append(str(refused))
+        rows += [ReportRow("", each) for each in [*problems, *unknown]]
+        is_accepted = is_accepted and not problems
+    lines = _room_problems(node, specs, requested)
+    return [*rows, *(ReportRow("", line) for line in lines)], is_accepted and not lines
+
+
+def _name(workload: Workload) -> str:
+    return workload.name if workload.is_program else BUILT_IN
+
+
+def _pod(node: ClusterNode, spec: Spec, index: int, workload: Workload) -> Json:
+    options, needs = node.cluster.options, PodNeeds()
+    place, owner = Place(node.cluster.name, "preflight", options), {"metadata": {"uid": "preflight"}}
+    if workload.is_program:
+        load: PlannedLoad = {"arrival": "closed", "seed": 0, "before": 0}
+        level = node.cluster.pod_security
+        pod = user_pod(place, owner, spec, load, index, needs, "", None, DRY_RUN_SECONDS, level)
+    else:
+        container = tenant_container([options["python"]], needs, "", options)
+        pod = tenant_pod(place, owner, index, [container], needs, DRY_RUN_SECONDS)
+    return apply_overlay(pod, options["pod"])
+
+
+def _taint_problem(taint: Json) -> str:
+    return (
+        f"the node's taint {taint_text(taint)} keeps it away; "
+        f"kubernetes: {{tolerations: [{{key: {taint['key']}, operator: Exists, effect: {taint['effect']}}}]}}"
+    )
+
+
+def _client_problems(node: ClusterNode, workload: Workload) -> list[str]:
+    options = node.cluster.options
+    image = options["client_image"] or options["image"]
+    if not workload.is_program or workload.kind != "http" or not image.startswith(IMAGE_WITHOUT_AIOHTTP):
+        return []
+    return [
+        "its client needs aiohttp, which PyTorch's image lacks; build envs/client.Containerfile and name it in "
+        "kubernetes.client_image"
+    ]
+
+
+def references(part: object) -> Iterator[tuple[str, str]]:
+    """Kind and name of each object of the namespace that a part of a pod cannot do without."""
+    for key, value in part.items() if isinstance(part, dict) else ():
+        if key in REFERENCES and isinstance(value, dict) and not value.get("optional"):
+            yield REFERENCES[key], str(value.get("name") or value.get("secretName") or value.get("claimName"))
+    for inner in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+        yield from references(inner)
+
+
+def _lacking_objects(cluster: Cluster, pod: Json) -> tuple[list[str], list[str]]:
+    """Lines on objects that a pod refers to and that its namespace lacks, and on those that we may not look for."""
+    namespace, unknown, lacking = cluster.options["namespace"], [], []
+    spec = pod["spec"] | {"volumes": [each for each in pod["spec"]["volumes"] if each["name"] != CODE_VOLUME]}
+    for kind, name in sorted(set(references(spec))):
+        try:
+            if cluster.api.find(f"/api/v1/namespaces/{namespace}/{kind}/{name}") is None:
+                lacking.append(f"{kind}/{name} is not in namespace {namespace}; copy it there")
+        except ApiRefused:
+            unknown.append(f"{kind}/{name}")
+    shown = ", ".join(unknown)
+    return lacking, [f"without the right to see {shown}: make sure that namespace {namespace} has it"] if shown else []
+
+
+def _room_problems(node: ClusterNode, specs: Sequence[Spec], requested: dict[str, room.Amounts]) -> list[str]:
+    """Lines on the largest cell of each resource that does not fit on the node."""
+    here, pods, found = node.cluster.read_node(), node.cluster.pods(), dict[str, None]()
+    for spec in sorted(specs, key=lambda each: -len(each.workloads)):
+        lines = room.shortages([requested[_name(each)] for each in spec.workloads], here, pods)
+        if lines and not found and infeasible_reason(node, spec.strategy, spec.replicas) is None:
+            found = dict.fromkeys(lines)
+    remedy = "; lower kubernetes.resources, or what the manifest requests, or replicas"
+    return [line + remedy for line in found]
