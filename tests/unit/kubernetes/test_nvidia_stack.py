@@ -7,7 +7,7 @@ from unit.kubernetes.fake_cluster import manager
 from unit.kubernetes.objects import daemon_pod, daemon_set, owner
 
 from sharebench.measure.nodes.contract import NodeError
-from sharebench.measure.nodes.kubernetes.cluster import foreign_pods
+from sharebench.measure.nodes.kubernetes.cluster import foreign_pods, saved_state
 from sharebench.measure.nodes.kubernetes.cluster.cluster import select_node
 from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import (
     PluginConfigMap,
@@ -97,7 +97,7 @@ def test_the_refusal_lists_foreign_pods() -> None:
     line = foreign_pods.refusal_message([pod(f"p{number}") for number in range(7)])
     assert "team/p0, team/p1" in line
     assert "and 2 more" in line
-    assert line.endswith("kubectl --namespace team delete pod p0")
+    assert line.endswith("or have their owners end them"), "without a command that would end them"
 
 
 @pytest.mark.parametrize(("value", "count"), [("1k", 1000), ("8", 8), ("0", None), ("2500m", 2), ("1e3", 1000)])
@@ -121,6 +121,10 @@ def test_the_only_node_with_a_gpu_is_taken() -> None:
     assert select_node([node("a"), node("b", **gpu)], "a")["metadata"]["name"] == "a"
     with pytest.raises(NodeError, match=r"2 nodes have GPUs \(b, c\); name the one"):
         select_node([node("b", **gpu), node("c", **gpu)], "auto")
+    left = node("c", **gpu)
+    left["metadata"]["annotations"] = {saved_state.ANNOTATION: "{}"}
+    with pytest.raises(NodeError, match=r"GPUs \(b, c\), and a run has left c changed; .*node: c\}"):
+        select_node([node("b", **gpu), left], "auto")
     with pytest.raises(NodeError, match="no node has a GPU"):
         select_node([node("a")], "auto")
     with pytest.raises(NodeError, match="no node 'x'"):

@@ -39,9 +39,12 @@ def select_node(nodes: Sequence[Json], wanted: str, dra_nodes: Collection[str] =
         or any(name.startswith("nvidia.com/") for name in node.get("status", {}).get("capacity", {}))
     ]
     if len(found) != 1:
+        # What a run has left changed is the likeliest to be asked about.
+        changed = [node["metadata"]["name"] for node in found if saved_state.load(node) is not None]
         names = sorted(node["metadata"]["name"] for node in found)
         problem = f"{len(found)} nodes have GPUs ({', '.join(names)})" if found else "no node has a GPU"
-        example = names[0] if names else "NAME"
+        problem += f", and a run has left {', '.join(changed)} changed" if changed else ""
+        example = next(iter([*changed, *names]), "NAME")
         raise NodeError(f"{problem}; name the one to measure: --config 'kubernetes={{node: {example}}}'")
     return found[0]
 

@@ -47,6 +47,4 @@ def refusal_message(pods: Sequence[Json]) -> str:
     """The message that refuses a node with these foreign pods; it names at most MAX_LISTED of them."""
     listed = ", ".join(names(pods[:MAX_LISTED]))
     more = f" and {len(pods) - MAX_LISTED} more" if len(pods) > MAX_LISTED else ""
-    first = pods[0]["metadata"]
-    command = f"kubectl --namespace {first['namespace']} delete pod {first['name']}"
-    return f"foreign GPU pods run on the node: {listed}{more}; wait for them, or have their owners end them: {command}"
+    return f"foreign GPU pods run on the node: {listed}{more}; wait for them, or have their owners end them"
