@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from aiohttp.http import HttpProcessingError, HttpResponseParser, RawResponseMessage
 
-from tenant.client.events import JSON_TYPE, TokenEvents, error_in_answer, media_type
+from tenant.client.events import TokenEvents, error_in_answer
 from tenant.client.wire import Address, Wire, address_of, first_socket, new_socket
 from tenant.contract.requests import error_text
 from tenant.recorder import TokenStream
@@ -114,6 +114,8 @@ class Connection:
                 if head.code == SWITCHING_PROTOCOLS:
                     raise RequestError(f"status {head.code}")
                 if head.code >= FIRST_FINAL_STATUS:
+                    if self._head is not None:
+                        raise RequestError("two answers to one request")
                     self._head, self._body = head, body
                     if head.code == exchange.expect_status:
                         self._expect(exchange, head)
@@ -135,10 +137,10 @@ class Connection:
 
     def _expect(self, exchange: Exchange, head: RawResponseMessage) -> None:
         """Prepare for the body of an answer with the expected status. Raises RequestError."""
-        kind = head.headers.get("Content-Type", "")
         if exchange.is_stream:
-            exchange.tokens = TokenEvents(kind, head.headers.get("Content-Encoding", ""))
-        elif head.code < FIRST_STATUS_OF_NO_SUCCESS and media_type(kind) == JSON_TYPE:
+            headers = head.headers
+            exchange.tokens = TokenEvents(headers.get("Content-Type", ""), headers.get("Content-Encoding", ""))
+        elif head.code < FIRST_STATUS_OF_NO_SUCCESS:
             self._document = b""
 
     def _http_problem(self, data: bytes, error: HttpProcessingError) -> str:
@@ -175,7 +177,7 @@ class Connection:
         exchange = self._exchange
         if exchange is None:
             return
-        if self._head is None and self._is_used:
+        if self._head is None and self._is_used and not self.wire.is_received:
             # The server closed the connection before it saw this request, as servers may between two requests.
             self._exchange = None
             self._client.send_on_new_connection(exchange)

@@ -11,6 +11,7 @@ and Anthropic (messages), the documents of Ollama's, llama.cpp's, TGI's and Trit
 
 import json
 import re
+import zlib
 from array import array
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from tenant.workload import RequestError
 
 Document = dict[str, Any]
 DONE = "[DONE]"
+TYPE = "type"
 
 
 class Form(NamedTuple):
@@ -40,10 +42,10 @@ class Form(NamedTuple):
 
 CHAT = Form(("choices",), (("usage", "completion_tokens"),), end=(DONE,))
 RESPONSES = Form(
-    ("delta",), (("response", "usage", "output_tokens"),), "type", ("response.completed", "response.incomplete")
+    ("delta",), (("response", "usage", "output_tokens"),), TYPE, ("response.completed", "response.incomplete")
 )
 MESSAGES = Form(
-    ("delta",), (("usage", "output_tokens"), ("message", "usage", "output_tokens")), "type", ("message_stop",)
+    ("delta",), (("usage", "output_tokens"), ("message", "usage", "output_tokens")), TYPE, ("message_stop",)
 )
 # Forms by a key that their documents have; the first that a document has counts.
 FORMS = {
@@ -84,10 +86,13 @@ PARTS: dict[str, tuple[str, ...]] = {
     "arguments": (),
     "token": ("text",),
 }
+# Keys of PARTS whose objects may report an error.
+REPORTING = ("choices", "delta", "message")
 # Keys of PARTS that may be a text themselves.
 TEXT_OR_PARTS = ("delta", "content", "thinking", "arguments")
 LARGEST_USAGE = 1 << 40
-GZIP = b"\x1f\x8b"
+# Some servers compress what they were asked not to.
+GZIP, GZIP_WINDOW, MAX_UNPACKED_BYTES = b"\x1f\x8b", 31, 1 << 18
 JSON_TYPE = "application/json"
 ERROR_MARK = b'"error"'
 EVENT_STREAM = "text/event-stream"
@@ -110,7 +115,7 @@ class TokenEvents:
         self._begin = b""
         self._framing: Framing | None = None
         self._form: Form | None = None
-        self._is_done = False
+        self._is_done = self._has_said_more = False
 
     def take(self, piece: bytes, now_ns: int) -> None:
         """Take the next bytes of the answer, which arrived at `now_ns`. Raises RequestError."""
@@ -149,8 +154,8 @@ class TokenEvents:
             self._message(message, now_ns)
         if self._documents == 1 and isinstance(self._framing, JsonLines):
             raise self._no_stream(self._begin)
-        # Lines of JSON have no end mark that all servers send, but HTTP has one.
-        form = None if isinstance(self._framing, JsonLines) else self._form
+        # Lines of JSON have no end mark that all servers send, but HTTP has one, and some servers say so in each line.
+        form = None if isinstance(self._framing, JsonLines) and not self._has_said_more else self._form
         if form is not None and (form.end or form.end_key) and not self._is_done:
             raise RequestError(f"the stream ended without {form.end_words()}")
         if not self._times_ns:
@@ -170,7 +175,7 @@ class TokenEvents:
         if event == ERROR:
             raise server_error(data)
         if data.strip() == DONE:
-            self._is_done = True
+            self._is_done |= self._form is None or self._form.end_key != TYPE
         elif data:
             self._documents += 1
             try:
@@ -179,9 +184,10 @@ class TokenEvents:
                 raise RequestError("an event is nested too deeply") from error
 
     def _count(self, document: Document, event: str, data: str, now_ns: int) -> None:
-        kind = document.get("type", event)
-        if document.get("error") or _is_error(document, kind):
-            raise server_error(_reported_error(document))
+        kind = document.get(TYPE, event)
+        error = _reported_error(document)
+        if error or _is_error(document, kind):
+            raise server_error(error or document)
         form = CHAT if "choices" in document else _form(document, kind)
         if form is None:
             if document and kind not in IGNORED_TYPES:
@@ -192,11 +198,12 @@ class TokenEvents:
         for path in form.usage:
             usage = max(usage, _usage(document, path))
         has_text = False
-        if form.end_key != "type" or kind.endswith("delta"):
+        if form.end_key != TYPE or kind.endswith("delta"):
             for key in form.text:
                 has_text = _has_text(key, document.get(key)) or has_text
         if form is not CHAT and _is_end(form, document, kind):
             self._is_done = True
+        self._has_said_more |= form.end_key is not None and document.get(form.end_key) is False
         if usage > self._reported:
             self._reported = usage
         if has_text:
@@ -226,6 +233,11 @@ def _parsed(data: str) -> Document:
 
 def error_in_answer(content: bytes) -> str | None:
     """What an answer of one JSON document reports as its error; a number there may be a result."""
+    if content.startswith(GZIP):
+        try:
+            content = zlib.decompressobj(GZIP_WINDOW).decompress(content, MAX_UNPACKED_BYTES)
+        except zlib.error:
+            return None
     if ERROR_MARK not in content:
         return None
     try:
@@ -239,7 +251,7 @@ def error_in_answer(content: bytes) -> str | None:
         error = part.get("error") if isinstance(part, dict) else None
         if error and type(error) not in (int, float):
             return str(server_error(error))
-    return str(server_error(document)) if _is_error(document, document.get("type")) else None
+    return str(server_error(document)) if _is_error(document, document.get(TYPE)) else None
 
 
 def _is_error(document: Document, kind: object) -> bool:
@@ -249,7 +261,7 @@ def _is_error(document: Document, kind: object) -> bool:
 def _reported_error(document: Document) -> object:
     response = document.get("response")
     in_response = response.get("error") if isinstance(response, dict) else None
-    return document.get("error") or in_response or document
+    return document.get("error") or in_response
 
 
 def _form(document: Document, kind: object) -> Form | None:
@@ -278,17 +290,17 @@ def _has_text(key: str, value: Any) -> bool:
     children = PARTS.get(key)
     if isinstance(value, str) and (children is None or key in TEXT_OR_PARTS):
         return value != ""
+    has_text = False
     for part in value if isinstance(value, list) else (value,):
         if children is None or not isinstance(part, dict):
             raise _malformed(key, value)
-        if key == "choices" and part.get("error"):
+        if key in REPORTING and part.get("error"):
             raise server_error(part["error"])
         if part.get("finish_reason") in ERROR_FINISHES:
             raise server_error(f"finish_reason: {part['finish_reason']}")
         for child, inner in part.items():
-            if child in children and _has_text(child, inner):
-                return True
-    return False
+            has_text |= child in children and _has_text(child, inner)
+    return has_text
 
 
 def _usage(document: Document, path: tuple[str, ...]) -> int:

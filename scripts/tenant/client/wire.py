@@ -11,10 +11,14 @@ import asyncio
 import errno
 import os
 import socket
+import struct
 from typing import Any, NamedTuple, Protocol
 
 # Reading takes this much at a time; larger buffers come from fresh pages.
 PIECE_BYTES = 1 << 16
+# Linux's struct tcp_info begins with the state; the number of segments that were not acknowledged follows at byte 24.
+TCP_INFO = struct.Struct("B23xI")
+TCP_CLOSE_WAIT = 8
 
 
 class Address(NamedTuple):
@@ -61,7 +65,10 @@ def new_socket(address: Address) -> socket.socket:
 
 
 class Wire:
-    """A connection whose socket may still be connecting; what is sent meanwhile follows."""
+    """A connection whose socket may still be connecting; what is sent meanwhile follows.
+
+    `is_received` is true once the server has closed it after it had read all that was sent.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, connecting: socket.socket, receiver: Receiver) -> None:
         self._loop = loop
@@ -71,7 +78,7 @@ class Wire:
         self._receiver = receiver
         self._unsent = b""
         self._error: Exception | None = None
-        self._is_watched = self.is_connected = self.is_closed = False
+        self._is_watched = self.is_connected = self.is_closed = self.is_received = False
 
     def send(self, data: bytes) -> None:
         sent = 0
@@ -112,6 +119,9 @@ class Wire:
 
     def _lose(self, error: Exception | None) -> None:
         if not self.is_closed:
+            # A server that closes before it has read all resets the connection.
+            info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO.size)
+            self.is_received = error is None and TCP_INFO.unpack(info) == (TCP_CLOSE_WAIT, 0)
             self.close()
             self._receiver.connection_lost(error)
 

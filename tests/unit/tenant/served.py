@@ -49,6 +49,8 @@ class MemoryWire:
     def __init__(self, loop: MemoryLoop, connection: Connection) -> None:
         self.loop, self.connection, self.is_closed = loop, connection, False
         self.is_connected = not loop.is_refusing
+        # Whether the server had read the request when it hung up.
+        self.is_received = False
         if loop.is_refusing:
             loop.call_soon(connection.connection_lost, ConnectionRefusedError())
 
@@ -61,12 +63,14 @@ class MemoryWire:
             self.loop.call_soon(self.connection.connection_lost, None)
 
     def send(self, data: bytes) -> None:
+        self.is_received = False
         if self.loop.is_closing:
             self.hang_up()
         if self.is_closed or not self.is_connected:
             return
         number = len(self.loop.requests)
         self.loop.requests.append((self.loop.clock.now_ns, data))
+        self.is_received = True
         self.plan(self.loop.clock.now_ns, list(self.loop.answer(number)))
 
     def plan(self, since_ns: int, pieces: list[tuple[int, bytes]]) -> None:

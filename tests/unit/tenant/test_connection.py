@@ -1,8 +1,11 @@
 """Connections to HTTP servers: what arrives on one, in any bytes and pieces, and how they are made."""
 
 import asyncio
+import gzip
 import itertools
+import select
 import socket
+import threading
 import time
 from typing import Any, cast
 
@@ -20,7 +23,7 @@ CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 class Sink:
     """A wire that takes everything."""
 
-    is_connected, is_closed = True, False
+    is_connected, is_closed, is_received = True, False, True
 
     def send(self, data: bytes) -> None: ...
 
@@ -101,7 +104,11 @@ BUSY = b'{"error": {"code": 429}}'
         (json_answer(b'["error"]'), None),
         (json_answer(b'{"error": '), None),
         (json_answer(b'{"error": ' + b"[" * 10_000), None),
-        (json_answer(BUSY, b"text/plain"), None),
+        (json_answer(BUSY, b"text/plain"), SAYS + "{'code': 429}"),
+        (json_answer(BUSY, b"application/problem+json"), SAYS + "{'code': 429}"),
+        (HEAD + b"Content-Length: 24\r\n\r\n" + BUSY, SAYS + "{'code': 429}"),
+        (json_answer(gzip.compress(BUSY)), SAYS + "{'code': 429}"),
+        (json_answer(gzip.compress(BUSY)[:-12]), None),
         (json_answer(BUSY[:-1] + b', "x": "' + b"x" * 20_000 + b'"}'), None),
     ],
 )
@@ -142,6 +149,11 @@ def test_any_bytes_end_the_request(pieces: list[bytes], is_stream: bool, is_join
     outcome([b"".join(pieces)] if is_joined else pieces, is_stream)
 
 
+@pytest.mark.parametrize("other", [json_answer(b"{}"), json_answer(BUSY)])
+def test_two_answers_to_one_request_are_no_success(other: bytes) -> None:
+    assert outcome([json_answer(b"{}") + other]) == "two answers to one request"
+
+
 def client_of(port: int, host: str = "127.0.0.1") -> Client:
     return Client((host, port), asyncio.SelectorEventLoop(), time.monotonic_ns)
 
@@ -171,3 +183,40 @@ def test_a_name_is_looked_up_once_and_a_refusal_is_one_short_line(monkeypatch: p
     with pytest.raises(RequestError, match=r"^connection refused$"):
         closed.connect()
     closed.loop.close()
+
+
+@pytest.mark.parametrize("ends", ["after reading the next request", "with the next request unread", "at once"])
+def test_only_a_request_that_the_server_has_not_read_is_sent_again(ends: str) -> None:
+    has_closed = threading.Event()
+
+    def serve(server: socket.socket, connections: int) -> None:
+        for _ in range(connections):
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(json_answer(b"{}"))
+                if ends == "after reading the next request":
+                    connection.recv(4096)
+                elif ends == "with the next request unread":
+                    select.select([connection], [], [], 10)
+            has_closed.set()
+
+    is_read = ends.startswith("after")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        serving = threading.Thread(target=serve, args=(server, 1 if is_read else 2), daemon=True)
+        serving.start()
+        client = client_of(server.getsockname()[1])
+        first, second = (Exchange(b"GET / HTTP/1.1\r\n\r\n", 200, is_stream=False) for _ in range(2))
+        client.ask(first)
+        if ends == "at once":
+            has_closed.wait(10)
+        if is_read:
+            with pytest.raises(RequestError, match=r"^the connection was closed without an answer$"):
+                client.ask(second)
+        else:
+            client.ask(second)
+        assert second.has_new_connection == (not is_read)
+        for connection in client.idle:
+            connection.wire.close()
+        serving.join(10)
+    client.loop.close()

@@ -197,6 +197,9 @@ SAYS = "the server says: "
         ([{"type": "error", "error": {"type": "overloaded_error"}}], SAYS + "{'type': 'overloaded_error'}"),
         ([{"type": "error", "code": 1, "message": "boom"}], SAYS + "{'type': 'error', 'code': 1"),
         ([spoken("response.failed", response={"error": {"code": "x"}})], SAYS + "{'code': 'x'}"),
+        ([spoken("response.completed", response={"error": {"code": "x"}})], SAYS + "{'code': 'x'}"),
+        ([{"choices": [*text("a")["choices"], *text("", "error")["choices"]]}], SAYS + "finish_reason: error"),
+        ([chat({"content": "a", "error": {"code": 1}})], SAYS + "{'code': 1}"),
         ([chat({}, "abort")], SAYS + "finish_reason: abort"),
         ([text("", "error")], SAYS + "finish_reason: error"),
         ([{"choices": [{"index": 0, "text": "a", "error": {"code": 502}}]}], SAYS + "{'code': 502}"),
@@ -286,6 +289,19 @@ def test_a_compressed_answer_is_an_error(encoding: str) -> None:
 def test_a_stream_that_breaks_off_is_an_error(documents: list[object], end: str) -> None:
     with pytest.raises(RequestError, match=f"the stream ended without {end}"):
         answer(events(*documents, done=False))
+
+
+@pytest.mark.parametrize("documents", [RESPONSES[:-1], MESSAGES[:-1]], ids=["responses", "messages"])
+def test_the_end_mark_of_a_gateway_ends_no_stream_that_has_its_own(documents: list[object]) -> None:
+    with pytest.raises(RequestError, match="the stream ended without "):
+        answer(events(*documents))
+
+
+@pytest.mark.parametrize("documents", [OLLAMA, OLLAMA_CHAT], ids=["generate", "chat"])
+def test_lines_that_say_that_more_will_come_must_end(documents: list[object]) -> None:
+    lines = [json.dumps(document).encode() + b"\n" for document in documents[:-1]]
+    with pytest.raises(RequestError, match='the stream ended without "done"'):
+        answer(lines, "application/x-ndjson")
 
 
 JSON = st.recursive(
