@@ -95,7 +95,7 @@ def group_metrics(cells: Sequence[MeasuredCell], baseline: Baseline) -> dict[str
 
 
 def _over_repeats(slowdowns: Sequence[Floats], cells: Sequence[MeasuredCell]) -> dict[str, Estimate | None]:
-    """Student's interval of each metric over these cells, or over the devices where there are several."""
+    """Student's interval of each metric over these cells, or over their places where these are several."""
     values = {name: [float(formula(each)) for each in slowdowns] for name, formula in FORMULAS.items()}
     places = [cell.place for cell in cells]
     return {name: _clip_index(name, log_interval(each, places), cells[0]) for name, each in values.items()}

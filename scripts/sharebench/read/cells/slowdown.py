@@ -93,9 +93,9 @@ def group_slowdown(cells: Sequence[MeasuredCell], baseline: Baseline) -> tuple[E
     the baseline's mean latency.
 
     * Where every cell has a baseline cell of its own run and block, and no two share one, it is the geometric mean of
-      the cells' slowdowns against their partners, with Student's interval over cells, or over devices (paired).
+      the cells' slowdowns against their partners, with Student's interval over cells, or over places (paired).
     * Otherwise it is the geometric mean of the cells over that of all valid baseline cells, with Welch's interval. With
-      baselines on several devices each cell refers to its own device's, with Student's interval over the devices.
+      baselines on several devices each cell refers to its own device's, with Student's interval over the places.
 
     The baseline's own slowdown is 1 by definition.
     """
