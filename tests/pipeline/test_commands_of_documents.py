@@ -41,7 +41,7 @@ LACKS = re.compile(
     r"|config: prometheus\.folder: '/tmp/watched/targets' is not an existing folder"
     r"|config: cpu\.cores: \d+ is the number of no core"
 )
-KUBECTL = re.compile(r" (annotate|apply|config|create|delete|edit|get|label|logs|patch|rollout|taint|wait) ")
+KUBECTL = re.compile(r" (annotate|apply|config|create|delete|edit|get|label|logs|patch|rollout|taint|uncordon|wait) ")
 # Programs whose arguments are checked only for files of this repository, and words of bash.
 OTHERS = re.compile(
     r"git|gcloud|sudo|apt-get|uv|prometheus|grep|rm|mkdir|cat|cut|sha256sum|echo|cd|source|wait|for|do|done|pip|pytest|unpack"
