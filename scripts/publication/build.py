@@ -139,10 +139,20 @@ def _draw(documents: DocumentSet, out: Path, workers: int) -> None:
             draw_numbers(finding, filler, target)
         else:
             data = filler.data_sets[figure.of]
-            jobs.append((figure.draw, data.unpacked, data.rebuilt, ("svg",), figure.workloads, target))
+            note = remark_on(data, figure.workloads)
+            jobs.append((figure.draw, data.unpacked, data.rebuilt, ("svg",), figure.workloads, target, note))
     # Forked processes share the imports of this file.
     with multiprocessing.get_context("fork").Pool(workers) as pool:
         pool.starmap(draw.draw_figure, jobs, chunksize=1)
+
+
+def remark_on(data: DataSet, workloads: list[str]) -> str:
+    """The data set's remark on what it lacks, without what concerns other workloads only."""
+    study, remark = dataset.read_study(data.folder), str(data.manifest["not_shown"])
+    for note in (dataset.excluded_cells_note, dataset.short_windows_note):
+        if whole := note(study):
+            remark = remark.replace(whole, note(study, workloads))
+    return " ".join(remark.split())
 
 
 def draw_numbers(finding: Finding, filler: Filler, target: Path) -> None:

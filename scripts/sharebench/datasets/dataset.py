@@ -14,6 +14,7 @@ from sharebench.model.question import Question, QuestionKeys
 from sharebench.model.records.references import read_device
 from sharebench.model.spec import canonical_json
 from sharebench.model.study_config import StudyConfig
+from sharebench.study.cells import is_excluded, without_excluded
 from sharebench.study.study import Study
 
 MatrixKey = Literal[
@@ -257,19 +258,19 @@ def short_windows(config: StudyConfig, names: Iterable[str]) -> dict[str, float]
     return found
 
 
-def short_windows_note(study: Study) -> str:
-    """A sentence for tables, figures and reports; empty where no window is short."""
-    short = ", ".join(
-        f"{name} ({seconds:g} s)" for name, seconds in short_windows(study.config, study.calibrated_workloads()).items()
-    )
+def short_windows_note(study: Study, workloads: Collection[str] = ()) -> str:
+    """A sentence for tables, figures and reports, about these `workloads` or all; empty where no window is short."""
+    names = [name for name in study.calibrated_workloads() if not workloads or name in workloads]
+    short = ", ".join(f"{name} ({seconds:g} s)" for name, seconds in short_windows(study.config, names).items())
     window = f"{study.config['window_seconds']:g} s"
     return f"Windows of {window} are shorter than the catalogue's minimum for {short}." if short else ""
 
 
-def excluded_cells_note(study: Study) -> str:
-    """A sentence on the cells that the config excludes; empty where there are none."""
+def excluded_cells_note(study: Study, workloads: Collection[str] = ()) -> str:
+    """A sentence on the cells that the config excludes, of these `workloads` or all; empty where there are none."""
     all_cells = Study(study.config | {"exclude": []}).cells
-    missing = len(all_cells) - len(study.cells)
-    excluded = study.config["exclude"]
+    all_cells = [cell for cell in all_cells if not workloads or cell.workload in workloads]
+    excluded = [each for each in study.config["exclude"] if any(is_excluded(cell, each) for cell in all_cells)]
+    missing = len(all_cells) - len(without_excluded(all_cells, excluded))
     patterns = ", ".join([*excluded[:MAX_NAMED_PATTERNS], *(["…"] if len(excluded) > MAX_NAMED_PATTERNS else [])])
     return f"Left out by the config: {missing} of {len(all_cells)} cells ({patterns})." if missing else ""

@@ -50,8 +50,8 @@ def test_a_cell_shows_the_worst_number_and_its_colour(tested: Path) -> None:
     assert [label.get_text() for label in ax.get_yticklabels()] == ["share", "answers", "fault killed"]
     strategies = [label.get_text() for label in ax.get_xticklabels()]
     shown = {(strategies[round(x)], round(y)): text.get_text() for text in ax.texts for x, y in [text.get_position()]}
-    assert shown["mps", 1] == "127 (× 3)"
-    assert shown["mps", 2] == "–"
+    assert shown["MPS", 1] == "127 (× 3)"
+    assert shown["MPS", 2] == "–"
     assert shown["time-slicing", 0] == "31.4 (× 3)"
     assert "mps, answers: broken, 127 (× 3)" in page.alt_text
     assert len(ax.patches) == len(shown) == 5

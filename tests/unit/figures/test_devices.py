@@ -37,13 +37,13 @@ def test_each_device_has_a_mark_and_repeats_have_a_band(root: Path) -> None:
     )
     page = devices.devices(data.load_study(root, root))
     (ax,) = page.axes
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["exclusive × 1", "mps × 4"]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["exclusive × 1", "MPS × 4"]
     marks = [(round(line.get_xdata()[0], 6), line.get_ydata()[0]) for line in ax.lines if line.get_marker() != "None"]
     assert marks == [(1, 0), (-1, 0), (-2, 1), (2, 1)]
     (band,) = ax.patches
     assert (band.get_x(), band.get_width()) == (-0.7, 1.4), "of mps nothing was measured twice on one device"
     assert -ax.get_xlim()[0] == ax.get_xlim()[1] > 2
-    assert "matmul, mps × 4: -2.00 to +2.00 %" in page.alt_text
+    assert "matmul, MPS × 4: -2.00 to +2.00 %" in page.alt_text
 
 
 def test_one_device_has_nothing_to_draw(root: Path) -> None:

@@ -67,7 +67,7 @@ def cells_of(page: Sheet, panel: int) -> dict[tuple[int, int], list[str]]:
 
 
 def test_each_grid_cell_shows_the_slowdown_of_its_row_next_to_its_column(page: Sheet) -> None:
-    assert [ax.get_title(loc="left") for ax in page.axes] == ["time-slicing", "mps"]
+    assert [ax.get_title(loc="left") for ax in page.axes] == ["time-slicing", "MPS"]
     for ax in page.axes:
         assert [tick.get_text() for tick in ax.get_yticklabels()] == NAMES
         assert [tick.get_text() for tick in ax.get_xticklabels()] == NAMES

@@ -67,10 +67,10 @@ def test_each_grid_cell_shows_the_worst_outcome(page: Sheet) -> None:
         ("time-slicing", "illegal-address"): "unharmed",
         ("time-slicing", "killed"): "survived",
         ("time-slicing", "spin"): "slowed 2 of 3\n2.04 × for 0.9 s",
-        ("mps", "oom"): "unharmed",
-        ("mps", "illegal-address"): "failed",
-        ("mps", "killed"): "failed 1 of 3",
-        ("mps", "spin"): "no value",
+        ("MPS", "oom"): "unharmed",
+        ("MPS", "illegal-address"): "failed",
+        ("MPS", "killed"): "failed 1 of 3",
+        ("MPS", "spin"): "no value",
     }
     assert "mps, killed: failed 1 of 3" in page.alt_text
     assert "1 repeat" in page.alt_text and "3 repeats" not in page.alt_text

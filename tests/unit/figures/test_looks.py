@@ -10,7 +10,7 @@ from unit.studies import base_config
 
 from sharebench.model import strategies
 from sharebench.model.config.load import load
-from sharebench.read.figures.looks import COLORS, strategy_looks
+from sharebench.read.figures.looks import BUILT_IN, COLORS, bar_label, strategy_looks
 
 CONFIG = Path(__file__).parents[3] / "config"
 
@@ -33,16 +33,17 @@ def lab(color: str, vision: str = "normal") -> np.ndarray:
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
 
-def test_a_subset_of_strategies_keeps_its_looks() -> None:
-    catalogue = ["exclusive", "time-slicing", "mps", "mig"]
-    everything = strategy_looks(catalogue, catalogue)
-    assert strategy_looks(catalogue, ["mig", "mps"])["mig"] == everything["mig"]
-    assert len(set(everything.values())) == 4
+def test_a_built_in_strategy_has_one_look_and_one_name_whatever_the_catalogue() -> None:
+    known = yaml.safe_load((CONFIG / "strategies.yaml").read_text())["strategy_catalogue"]
+    assert set(BUILT_IN) == {name for name in known if not strategies.is_control(name)}
+    few, many = strategy_looks(["mig", "mps"], []), strategy_looks(["aaa-mine", "exclusive", "mps", "mig"], ["mps"])
+    assert all(few[name] == many[name] for name in BUILT_IN)
+    assert bar_label("mps-limited", 7) == "MPS, 1/7 each × 7"
 
 
-def test_strategies_that_the_catalogue_lacks_come_after_it() -> None:
-    everything = strategy_looks(["exclusive", "mps"], ["zoned", "exclusive", "alien"])
-    assert list(everything) == ["exclusive", "mps", "alien", "zoned"]
+def test_further_strategies_come_after_those_of_the_catalogue() -> None:
+    everything = strategy_looks(["mine", "mps"], ["zoned", "exclusive", "alien"])
+    assert list(everything) == [*BUILT_IN, "mine", "alien", "zoned"]
 
 
 def test_colours_differ_for_every_kind_of_colour_vision() -> None:

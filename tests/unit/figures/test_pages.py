@@ -185,7 +185,7 @@ def test_missing_values_are_named_between_panel_and_ticks(study: data.DrawnStudy
     page.figure.draw_without_rendering()
     for ax in page.axes:
         labels = {text.get_text(): text.get_window_extent() for text in ax.texts}
-        assert set(labels) == {"mps: excluded by a gate at 2", "mig: infeasible at 4"}
+        assert set(labels) == {"MPS: excluded by a gate at 2", "MIG: infeasible at 4"}
         ticks = [tick.get_window_extent() for tick in ax.get_xticklabels()]
         for box in labels.values():
             assert box.y1 <= ax.bbox.y0 and all(tick.y1 <= box.y0 + 1 for tick in ticks)
@@ -233,7 +233,7 @@ def test_a_scatter_panel_has_one_metric_across_and_one_up(study: data.DrawnStudy
 
 
 def test_every_figure_of_the_catalogue_can_be_drawn() -> None:
-    assert list(draw.DRAWERS) == [*catalogue.ENTRIES, "timeslice", "devices"]
+    assert list(draw.DRAWERS) == [*catalogue.ENTRIES, "timeslice", "strips", "devices"]
     assert all(drawer.__name__ == name.replace("-", "_") for name, drawer in draw.DRAWERS.items())
 
 

@@ -24,7 +24,7 @@ def page(tmp_path: Path) -> Sheet:
 
 def test_each_strategy_has_its_smallest_and_its_largest_number(page: Sheet) -> None:
     labels = [[tick.get_text() for tick in ax.get_yticklabels()] for ax in page.axes]
-    shown = ["exclusive × 1", "time-slicing × 1", "time-slicing × 4", "mps × 1", "mps × 4", "mig × 1", "mig × 2"]
+    shown = ["exclusive × 1", "time-slicing × 1", "time-slicing × 4", "MPS × 1", "MPS × 4", "MIG × 1", "MIG × 2"]
     assert labels == [shown, shown], "mig has no cell with 4"
 
 
@@ -35,7 +35,7 @@ def test_parts_are_stacked_and_their_sum_is_written(page: Sheet) -> None:
     assert [width for _, width in mps] == pytest.approx([6.0, 0.05, 0.2, 0.1, 0.01])
     for (left, width), (following, _) in itertools.pairwise(mps):
         assert left + width == pytest.approx(following)
-    assert "matmul, mps × 1: 6.4 s" in page.alt_text
+    assert "matmul, MPS × 1: 6.4 s" in page.alt_text
     assert "6.4 s" in [text.get_text() for text in page.axes[0].texts]
     (legend,) = page.figure.legends
     words = [text.get_text() for text in legend.get_texts()]

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -104,7 +105,7 @@ def test_the_page_names_device_and_probe(page: sheet.Sheet) -> None:
     said = texts(page).replace("\n", " ")
     for fact in ("NVIDIA H200", "2 tenants", "32 ns", "150 µs from one tenant to the next", REASON):
         assert fact in said
-    assert "Under mps no run ended while we watched." in said
+    assert "Under MPS no run ended while we watched." in said
     assert "2.00 tenants on the device at a time" in said
 
 
@@ -113,6 +114,17 @@ def test_a_distribution_without_runs_is_explained(tmp_path: Path) -> None:
     with style.theme():
         page = timeslice.draw(write(tmp_path, only), CATALOGUE)
     assert "No run began and ended" in texts(page)
+
+
+def test_two_strips_say_what_they_show_and_are_no_higher_than_250_pixels(root: Path) -> None:
+    study = SimpleNamespace(data=root, catalogue=CATALOGUE)
+    with style.theme():
+        page = timeslice.strips(study)
+    assert page.title == "Time-slicing runs one tenant at a time, 2 ms each; MPS runs both at once"
+    assert [to_hex(ax.collections[0].get_facecolor()[0]) for ax in page.axes] == [
+        LOOKS[name].color for name in timeslice.STRIPS
+    ]
+    assert 96 * page.figure.get_size_inches()[1] <= 250
 
 
 @pytest.mark.thorough

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from sharebench.model.spec import workload_label
 from sharebench.read.figures.data import Row, table_rows
-from sharebench.read.figures.looks import BLUE
+from sharebench.read.figures.looks import BLUE, bar_label
 from sharebench.read.figures.page import Sheet, explain_blank, sheet
 from sharebench.read.figures.panels import draw_ratio, interval_columns, set_ratio_axes
 from sharebench.read.figures.style import GREY, SMALL_POINTS
@@ -27,7 +27,7 @@ def draw(table: pd.DataFrame, before: str, after: str, devices: Sequence[str]) -
     means = table[table["metric"] == METRIC]
     panels = {
         workload_label(str(workload), str(tenant_workload)): {
-            f"{row['strategy']} × {row['replicas']}": row for row in table_rows(rows)
+            bar_label(row["strategy"], row["replicas"]): row for row in table_rows(rows)
         }
         for (workload, tenant_workload), rows in means.groupby(["workload", "tenant_workload"], sort=False)
     }

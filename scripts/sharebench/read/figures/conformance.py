@@ -7,6 +7,7 @@ from matplotlib.patches import Rectangle
 from sharebench.model.promises import BROKEN, KEPT, NOT_MEASURED, NOT_PROMISED
 from sharebench.read.figures.data import DrawnStudy, Row, table_rows
 from sharebench.read.figures.grids import CHARACTER_INCHES, label_grid, write_centred
+from sharebench.read.figures.looks import strategy_label
 from sharebench.read.figures.page import PAGE_INCHES, Sheet, study_sheet
 from sharebench.read.figures.style import SMALL_POINTS
 
@@ -45,7 +46,7 @@ def conformance(study: DrawnStudy) -> Sheet:
             page.alt_text.append(f"{strategy}, {promise}: {row['verdict']}, {text}")
             write_centred(ax, x, y, text, SMALL_POINTS, "white" if row["verdict"] == BROKEN else "black")
     ax.set(xlim=(-0.5, len(strategies) - 0.5), ylim=(len(promises) - 0.5, -0.5))
-    label_grid(ax, strategies, promises)
+    label_grid(ax, list(map(strategy_label, strategies)), promises)
     return page
 
 

@@ -145,9 +145,9 @@ class DrawnStudy:
     @property
     def omissions(self) -> str:
         """A remark on what a figure of plain workloads leaves out; empty if nothing."""
-        has_mixes = self.config["interference"] or any(map(self.is_mix, self.config["workloads"]))
-        mixes = "Mixes of workloads are not drawn here; tables and report have them." if has_mixes else ""
-        return " ".join(filter(None, [self.not_shown, mixes]))
+        mixes = self.config["interference"] or any(map(self.is_mix, self.config["workloads"]))
+        note = "Mixes of workloads are not drawn here; tables and report have them."
+        return " ".join(filter(None, [self.not_shown, note if mixes and not self.only_workloads else ""]))
 
     @property
     def panel_omissions(self) -> str:

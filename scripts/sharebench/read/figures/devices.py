@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.lines import Line2D
 
 from sharebench.read.figures.data import DrawnStudy
-from sharebench.read.figures.looks import BLUE, MARKERS
+from sharebench.read.figures.looks import BLUE, MARKERS, bar_label
 from sharebench.read.figures.page import Sheet, explain_blank, sheet
 from sharebench.read.figures.panels import set_row_axis
 from sharebench.read.figures.style import GREY
@@ -68,4 +68,4 @@ def _rows_by_label(study: DrawnStudy, table: pd.DataFrame) -> dict[str, pd.DataF
     largest = {
         name: rows[rows["replicas"] == rows["replicas"].max()] for name, rows in study.by_strategy(table).items()
     }
-    return {f"{name} × {rows['replicas'].iloc[0]}": rows for name, rows in largest.items()}
+    return {bar_label(name, rows["replicas"].iloc[0]): rows for name, rows in largest.items()}

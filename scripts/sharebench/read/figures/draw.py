@@ -33,8 +33,9 @@ DRAWERS: dict[str, Callable[[DrawnStudy], Sheet]] = {
     "startup": startup.startup,
     "isolation": grids.isolation,
     "conformance": conformance.conformance,
-    # Not in the catalogue: these depend on the data, a time-slice probe and several devices.
+    # Not in the catalogue: these depend on the data, a time-slice probe or several devices.
     "timeslice": timeslice.timeslice,
+    "strips": timeslice.strips,
     "devices": devices.devices,
 }
 """The function that draws each figure."""
@@ -54,12 +55,16 @@ def draw_figure(
     kinds: Sequence[str] = FILE_KINDS,
     workloads: Collection[str] = (),
     target: Path | None = None,
+    not_shown: str | None = None,
 ) -> None:
     """Draw figure `name` of the data set `data`, without `workloads` of all, as `results`/figures/`name` or `target`.
+
+    `not_shown` replaces the data set's remark on what it lacks.
 
     Raises KeyError for an unknown name and OSError when an input cannot be read or an output not written.
     """
     study = replace(load_study(data, results), only_workloads=frozenset(workloads))
+    study = study if not_shown is None else replace(study, not_shown=not_shown)
     target = target or results / "figures" / name
     with theme():
         save(DRAWERS[name](study), target.parent, target.name, kinds)

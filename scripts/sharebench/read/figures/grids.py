@@ -9,6 +9,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.patches import Rectangle
 
 from sharebench.read.figures.data import DrawnStudy, Row, absence_reason, format_factor, table_rows, worst_outcome
+from sharebench.read.figures.looks import strategy_label
 from sharebench.read.figures.page import PAGE_INCHES, Sheet, study_sheet
 from sharebench.read.figures.style import GREY, SMALL_POINTS, TEXT_POINTS
 
@@ -66,7 +67,7 @@ def interference(study: DrawnStudy) -> Sheet:
     factor = max([MIN_FACTOR, *(math.exp(abs(math.log(value))) for value in table["slowdown"].dropna())])
     norm = LogNorm(1 / factor, factor)
     for ax, (strategy, rows) in zip(page.axes, panels.items(), strict=False):
-        ax.set_title(strategy)
+        ax.set_title(strategy_label(strategy))
         for row in table_rows(rows):
             write(ax, names.index(row["aggressor"]), names.index(row["victim"]), row)
         values = rows.pivot(index="victim", columns="aggressor", values="slowdown")
@@ -103,7 +104,8 @@ def isolation(study: DrawnStudy) -> Sheet:
     table = study.table("isolation")
     strategies, kinds = study.strategies(table), list(dict.fromkeys(table["fault"]))
     repeats = study.config["fault_repeats"]
-    left = 0.2 + _longest_inches(strategies)
+    labels = list(map(strategy_label, strategies))
+    left = 0.2 + _longest_inches(labels)
     page = study_sheet(
         study,
         "isolation",
@@ -127,5 +129,5 @@ def isolation(study: DrawnStudy) -> Sheet:
             page.alt_text.append(f"{strategy}, {kind}: {text}".replace("\n", ", "))
             write_centred(ax, x, y, text, SMALL_POINTS, "white" if outcome == "failed" else "black")
     ax.set(xlim=(-0.5, len(kinds) - 0.5), ylim=(len(strategies) - 0.5, -0.5))
-    label_grid(ax, kinds, strategies)
+    label_grid(ax, kinds, labels)
     return page

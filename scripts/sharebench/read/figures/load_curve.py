@@ -15,9 +15,11 @@ from sharebench.read.figures.page import Sheet, explain_blank, study_sheet
 from sharebench.read.figures.panels import (
     P99_LINE,
     STREAM_PARTS,
+    Quantity,
     error_bars,
     interval_columns,
     label_point,
+    name_points,
     percentile_columns,
     percentile_keys,
     set_time_axis,
@@ -103,10 +105,14 @@ def _draw(ax: Axes, panel: LoadPanel, total: str, style: dict[str, StrategyLook]
     for name, rows in panel.rows.groupby("strategy", sort=False):
         look, ms = style[str(name)], 1e3 * rows[p50]
         across = rows[total].where(rows[p50].notna())
-        ax.plot(across, 1e3 * rows[p99], **look.line | P99_LINE)
+        (tail,) = ax.plot(across, 1e3 * rows[p99], **look.line | P99_LINE)
         bars: dict[str, Any] = {"capsize": 1.2, "capthick": 0.6, "elinewidth": 0.6}
         yerr = [1e3 * side for side in error_bars(rows, p50)]
-        ax.errorbar(across, ms, xerr=error_bars(rows, total), yerr=yerr, **bars, **look.line)
+        points = ax.errorbar(across, ms, xerr=error_bars(rows, total), yerr=yerr, **bars, **look.line)
+        load, rate = Quantity("value", "load {}"), Quantity(total, "{}/s")
+        shown = rows[across.notna()]
+        name_points(tail, shown, [load, rate, Quantity(p99, "p99 {} ms", 1e3)])
+        name_points(points.lines[0], shown, [load, rate, Quantity(p50, "p50 {} ms", 1e3)])
         for value, workload, x, y in zip(rows["value"], rows["workload"], across, ms, strict=True):
             if workload not in named or math.isnan(x) or math.isnan(y):
                 continue

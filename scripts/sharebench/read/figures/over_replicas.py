@@ -12,16 +12,18 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, FixedFormatter, FixedLocator
 
 from sharebench.read.figures.data import POINT_COLUMNS, DrawnStudy, absence_reason, table_rows
-from sharebench.read.figures.looks import StrategyLook, strategy_looks
+from sharebench.read.figures.looks import StrategyLook, strategy_label, strategy_looks
 from sharebench.read.figures.page import PANEL_INCHES, Sheet, study_sheet
 from sharebench.read.figures.panels import (
     MAX_BAR_RATIO,
     P99_LINE,
     REFERENCE_LINE,
     STREAM_PARTS,
+    Quantity,
     error_bars,
     interval_columns,
     label_point,
+    name_points,
     percentile_keys,
     set_time_axis,
     slo_keys,
@@ -99,7 +101,7 @@ def utilisation(study: DrawnStudy) -> Sheet:
 def _share_metric(metric: str, title: str) -> PanelMetric:
     def draw(ax: Axes, panel: WorkloadPanel) -> None:
         for line in panel.lines:
-            _draw_line(ax, line, metric)
+            _draw_line(ax, line, Quantity(metric, "{} %"))
         ax.set_ylim(0, 105)
 
     return PanelMetric(metric, draw, title)
@@ -112,8 +114,9 @@ def _percentile_metric(
 
     def draw(ax: Axes, panel: WorkloadPanel) -> None:
         for line in panel.lines:
-            ax.plot(line.x, 1e3 * line.rows[p99], **line.look.line | P99_LINE)
-            _draw_line(ax, line, p50, 1e3)
+            (tail,) = ax.plot(line.x, 1e3 * line.rows[p99], **line.look.line | P99_LINE)
+            name_points(tail, line.rows, [Quantity(p99, "p99 {} ms", 1e3)])
+            _draw_line(ax, line, Quantity(p50, "p50 {} ms", 1e3))
         set_time_axis(ax, panel.rows, stem, slo_ms, most_of_bars)
 
     return PanelMetric(p50, draw, title)
@@ -128,7 +131,7 @@ def throughput(study: DrawnStudy) -> Sheet:
         ax.set_ylim(0, top)
         _draw_ideal(ax, panel, TOTAL)
         for line in panel.lines:
-            _draw_line(ax, line, TOTAL)
+            _draw_line(ax, line, Quantity(TOTAL, "{} iterations/s"))
         if top >= 1e5:
             ax.yaxis.set_major_formatter(EngFormatter())
 
@@ -146,7 +149,7 @@ def jobs(study: DrawnStudy) -> Sheet:
         if queues.isdisjoint(rows.loc[rows[MAKESPAN].notna(), "strategy"]):
             _draw_ideal(ax, panel, MAKESPAN)
         for line in panel.lines:
-            _draw_line(ax, line, MAKESPAN)
+            _draw_line(ax, line, Quantity(MAKESPAN, "{} s"))
         shown = rows[interval_columns(MAKESPAN)]
         low, high = float(shown.min().min()), float(shown.max().max())
         if high > MAX_LINEAR_RATIO * low:
@@ -158,10 +161,12 @@ def jobs(study: DrawnStudy) -> Sheet:
     return _draw_panels(study, "jobs", "Makespan (s)", shown, table=table, facts=study.job_facts, note=study.not_shown)
 
 
-def _draw_line(ax: Axes, line: StrategyLine, metric: str, factor: float = 1.0) -> None:
+def _draw_line(ax: Axes, line: StrategyLine, quantity: Quantity) -> None:
+    metric, _, factor = quantity
     bars = [factor * side for side in error_bars(line.rows, metric)]
     values = factor * line.rows[metric]
-    ax.errorbar(line.x, values, yerr=bars, capsize=1.8, capthick=0.8, elinewidth=0.8, **line.look.line)
+    drawn = ax.errorbar(line.x, values, yerr=bars, capsize=1.8, capthick=0.8, elinewidth=0.8, **line.look.line)
+    name_points(drawn.lines[0], line.rows, [quantity])
 
 
 def _draw_ideal(ax: Axes, panel: WorkloadPanel, metric: str) -> None:
@@ -228,7 +233,7 @@ def _draw_panels(
         for line, (name, reasons) in enumerate(missing.items()):
             text = "; ".join(f"{reason} at {', '.join(map(str, numbers))}" for reason, numbers in reasons.items())
             below = (0, -4 - MISSING_LINE_POINTS * line)
-            label_point(ax, f"{name}: {text}", (0, 0), below, xycoords="axes fraction", va="top")
+            label_point(ax, f"{strategy_label(name)}: {text}", (0, 0), below, xycoords="axes fraction", va="top")
             in_line = title.replace("\n", ", ")
             page.alt_text.extend(
                 f"{in_line}: {name} at {n} tenants is {reason}" for reason, numbers in reasons.items() for n in numbers

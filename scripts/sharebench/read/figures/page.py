@@ -5,6 +5,7 @@ Text above and below the panels is placed in inches, the panels by matplotlib's 
 
 import io
 import math
+import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +30,10 @@ COLUMN_INCHES, PAGE_INCHES = 3.3, 6.9
 LINE_INCHES, TITLE_LINE_INCHES, MARGIN_INCHES = 0.135, 0.19, 0.09
 PANEL_INCHES, AROUND_INCHES = 2.1, 0.5
 """Height of a panel's data area, and of its tick labels and title together."""
+POINTS = "points: "
+"""Begins the id of a line whose points say their numbers; their texts follow."""
+POINTS_IN_SVG = re.compile(rf'<g id="{POINTS}([^"]*)">(.*?</g>\s*</g>)', re.DOTALL)
+POINT_IN_SVG = re.compile(r"(<use [^>]*)/>")
 FILE_KINDS = ("svg", "pdf", "png")
 CHARACTER_EMS = 0.61
 """Mean width of a character in a long text, as a multiple of the font size."""
@@ -142,7 +147,18 @@ def save(page: Sheet, folder: Path, name: str, kinds: Sequence[str] = FILE_KINDS
     for kind in kinds:
         content = io.BytesIO()
         page.figure.savefig(content, format=kind, metadata=metadata[kind], dpi=220)
-        replace_atomically(folder / f"{name}.{kind}", content.getvalue())
+        written = content.getvalue()
+        if kind == "svg":
+            written = POINTS_IN_SVG.sub(_title_points, written.decode()).encode()
+        replace_atomically(folder / f"{name}.{kind}", written)
+
+
+def _title_points(line: re.Match[str]) -> str:
+    """The line with a title for each of its points; without them where not all are in the figure."""
+    texts = line[1].split(" | ")
+    marks = POINT_IN_SVG.findall(line[2])
+    titles = iter(texts if len(texts) == len(marks) else [""] * len(marks))
+    return "<g>" + POINT_IN_SVG.sub(lambda mark: f"{mark[1]}><title>{next(titles)}</title></use>", line[2])
 
 
 def _wrap(text: str, inches: float, points: float) -> list[str]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from sharebench.read.figures.looks import BLUE, StrategyLook
+from sharebench.read.figures.data import Row, table_rows
+from sharebench.read.figures.looks import BLUE, StrategyLook, bar_label, strategy_label
+from sharebench.read.figures.page import POINTS
 from sharebench.read.figures.style import GREY, SMALL_POINTS, set_log_axis
+from sharebench.read.quantity import format_quantity
 
 REFERENCE_LINE: dict[str, Any] = {"color": GREY, "lw": 0.8, "ls": (0, (4, 3)), "zorder": 1}
 """A line for comparison, such as the value without sharing."""
@@ -23,8 +27,32 @@ STREAM_PARTS = {"ttft": "TTFT", "tpot": "TPOT"}
 """The parts of a streamed answer that figures show, by the prefix of their columns in the summary."""
 
 
+class Quantity(NamedTuple):
+    """A column of a table, the factor to the unit of its text, and the text, whose `{}` is the value."""
+
+    column: str
+    text: str
+    factor: float = 1.0
+
+    def describe(self, row: Row) -> str:
+        value, low, high = (row.get(f"{self.column}{end}", math.nan) * self.factor for end in ("", "_low", "_high"))
+        interval = "" if math.isnan(low) else f" ({format_quantity(low)} to {format_quantity(high)})"
+        return self.text.format(format_quantity(value)) + interval
+
+
+def name_points(line: Line2D, rows: pd.DataFrame, quantities: Sequence[Quantity]) -> None:
+    """Let each point of a line, which has one for each row, say its numbers; rows without a value have no point."""
+    known = rows[rows[[each.column for each in quantities]].notna().all(axis="columns")]
+    texts = [
+        f"{bar_label(row['strategy'], row['replicas'])}: {', '.join(each.describe(row) for each in quantities)}"
+        for row in table_rows(known)
+    ]
+    if texts:
+        line.set_gid(POINTS + " | ".join(texts))
+
+
 def strategy_keys(style: dict[str, StrategyLook], names: Iterable[str]) -> list[Line2D]:
-    return [Line2D([], [], label=name, **style[name].line) for name in names]
+    return [Line2D([], [], label=strategy_label(name), **style[name].line) for name in names]
 
 
 def percentile_keys() -> list[Line2D]:

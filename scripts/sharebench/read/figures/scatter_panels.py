@@ -9,7 +9,15 @@ from matplotlib.ticker import EngFormatter
 from sharebench.read.figures.data import POINT_COLUMNS, DrawnStudy, absences
 from sharebench.read.figures.looks import strategy_looks
 from sharebench.read.figures.page import Sheet, explain_blank, study_sheet
-from sharebench.read.figures.panels import REFERENCE_LINE, error_bars, interval_columns, label_point, strategy_keys
+from sharebench.read.figures.panels import (
+    REFERENCE_LINE,
+    Quantity,
+    error_bars,
+    interval_columns,
+    label_point,
+    name_points,
+    strategy_keys,
+)
 from sharebench.read.figures.style import set_log_axis
 
 TOTAL, POWER = "throughput_total_hz", "power_mean_watts"
@@ -26,7 +34,7 @@ def power(study: DrawnStudy) -> Sheet:
             ax.xaxis.set_major_formatter(EngFormatter())
 
     labels = ("Total throughput (iterations/s)", "Power of the device (W)")
-    return _draw_planes(study, "power", (TOTAL, POWER), labels, axes)
+    return _draw_planes(study, "power", (TOTAL, POWER), labels, ("{} iterations/s", "{} W"), axes)
 
 
 def progress(study: DrawnStudy) -> Sheet:
@@ -39,7 +47,7 @@ def progress(study: DrawnStudy) -> Sheet:
         ax.axvline(1, **REFERENCE_LINE)
 
     labels = ("System throughput (STP)", "Mean slowdown (ANTT)")
-    return _draw_planes(study, "progress", (STP, ANTT), labels, axes)
+    return _draw_planes(study, "progress", (STP, ANTT), labels, ("STP {}", "ANTT {}"), axes)
 
 
 def _draw_planes(
@@ -47,9 +55,13 @@ def _draw_planes(
     name: str,
     metrics: tuple[str, str],
     labels: tuple[str, str],
+    texts: tuple[str, str],
     finish: Callable[[Axes, pd.DataFrame], None],
 ) -> Sheet:
-    """`metrics` (across, up) with intervals; a line is interrupted where a value is missing. `finish` sets the axes."""
+    """`metrics` (across, up) with intervals; a line is interrupted where a value is missing.
+
+    `texts` are about a value of each, `finish` sets the axes.
+    """
     table = study.plain_summary().sort_values("replicas", kind="stable")
     table = table.reindex(
         columns=[*POINT_COLUMNS, *(column for metric in metrics for column in interval_columns(metric))]
@@ -79,7 +91,8 @@ def _draw_planes(
             across, up = (own[metric].where(has_both) for metric in metrics)
             xerr, yerr = (error_bars(own, metric) for metric in metrics)
             look = {"capsize": 1.2, "capthick": 0.6, "elinewidth": 0.6, **style[strategy].line}
-            ax.errorbar(across, up, xerr=xerr, yerr=yerr, **look)
+            drawn = ax.errorbar(across, up, xerr=xerr, yerr=yerr, **look)
+            name_points(drawn.lines[0], own, [Quantity(*each) for each in zip(metrics, texts, strict=True)])
             ends = own[has_both.loc[own.index]].tail(1)
             for n, x, y in ends[["replicas", *metrics]].itertuples(index=False):
                 label_point(ax, f"{n}", (x, y), (4, 2))

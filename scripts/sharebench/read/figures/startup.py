@@ -5,6 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from sharebench.read.figures.data import DrawnStudy
+from sharebench.read.figures.looks import bar_label
 from sharebench.read.figures.page import Sheet, explain_blank, study_sheet
 from sharebench.read.figures.panels import label_point, set_row_axis
 
@@ -70,7 +71,7 @@ def _bars(study: DrawnStudy, rows: pd.DataFrame, parts: list[str]) -> pd.DataFra
         own = own.sort_values("replicas")
         ends.append(own.iloc[[0, -1]] if len(own) > 1 else own)
     shown = pd.concat(ends)
-    labels = shown["strategy"] + " × " + shown["replicas"].astype(str)
+    labels = list(map(bar_label, shown["strategy"], shown["replicas"]))
     return shown[parts].clip(lower=0).fillna(0.0).set_axis(labels)
 
 

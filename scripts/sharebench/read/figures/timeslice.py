@@ -12,11 +12,14 @@ from matplotlib.lines import Line2D
 from sharebench.core.files import read_json
 from sharebench.read.columns import ONLY_BLANKS
 from sharebench.read.figures.data import DrawnStudy
-from sharebench.read.figures.looks import StrategyLook, strategy_looks
+from sharebench.read.figures.looks import StrategyLook, strategy_label, strategy_looks
 from sharebench.read.figures.page import PAGE_INCHES, Sheet, explain_blank, save, sheet
 from sharebench.read.figures.style import set_log_axis, shades, theme
 
 TITLE = "Who is on the device when"
+STRIPS = ("time-slicing", "mps")
+STRIP_INCHES = 0.42
+"""Height of a panel of `strips`: the whole figure has that of 250 pixels."""
 LANE_INCHES = 0.16
 """Least height of a tenant's lane in a strip, for its number on the axis."""
 LANE_SHARE = 0.78
@@ -26,6 +29,29 @@ LANE_SHARE = 0.78
 def timeslice(study: DrawnStudy) -> Sheet:
     """`draw` for a study whose data have a probe."""
     return draw(study.data, study.catalogue)
+
+
+def strips(study: DrawnStudy) -> Sheet:
+    """Only the strips of time-slicing and MPS, with a sentence on them as title."""
+    probe = read_json(study.data / "nodes" / "timeslice.json", "strategies")
+    style, watched = strategy_looks(study.catalogue, STRIPS), {name: probe["strategies"][name] for name in STRIPS}
+    turn = f"{watched[STRIPS[0]]['run']['p50_us'] / 1e3:.3g} ms each"
+    at_once = f"MPS runs {'both' if probe['tenants'] == 2 else 'all'} at once"
+    page = sheet(
+        f"Time-slicing runs one tenant at a time, {turn}; {at_once}",
+        _facts(probe, []),
+        len(STRIPS),
+        x_label="Time (ms)",
+        y_label="Tenant",
+        columns=1,
+        width_inches=PAGE_INCHES,
+        panel_inches=STRIP_INCHES,
+    )
+    for ax, (name, part) in zip(page.axes, watched.items(), strict=True):
+        ax.set_title(f"{strategy_label(name)}: {part['tenants_on_device_mean']:.2f} tenants on the GPU at a time")
+        _draw_strip(ax, part["timeline"], style[name])
+        page.alt_text.append(f"{strategy_label(name)}: {_describe_slices(part)}")
+    return page
 
 
 def write_figure(results: Path, catalogue: list[str]) -> None:
@@ -53,17 +79,20 @@ def draw(results: Path, catalogue: Sequence[str]) -> Sheet:
         _note(watched, timed),
         x_label="Length of a run on the device (ms)",
         y_label="Tenant",
-        legend=[Line2D([], [], color=style[name].color, ls=style[name].dashes, label=name) for name in timed],
+        legend=[
+            Line2D([], [], color=style[name].color, ls=style[name].dashes, label=strategy_label(name)) for name in timed
+        ],
         columns=1,
         width_inches=PAGE_INCHES,
         panel_inches=max(0.8, LANE_INCHES * probe["tenants"]) + 0.16,
     )
     for ax, name in zip(page.axes, names, strict=False):
         if name not in watched:
-            explain_blank(page, ax, f"{name}: {probe['strategies'][name]['infeasible']}")
+            explain_blank(page, ax, f"{strategy_label(name)}: {probe['strategies'][name]['infeasible']}")
             continue
-        ax.set_title(f"{name}: {_describe_slices(watched[name])}")
+        ax.set_title(f"{strategy_label(name)}: {_describe_slices(watched[name])}")
         _draw_strip(ax, watched[name]["timeline"], style[name])
+        ax.set_xlabel("Time (ms)")
         page.alt_text.append(f"{name}: {_describe_slices(watched[name])}")
     _draw_lengths(page, page.axes[-1], {name: runs[runs["strategy"] == name] for name in timed}, style)
     return page
@@ -78,7 +107,7 @@ def _facts(probe: Mapping[str, Any], watched: Sequence[Mapping[str, Any]]) -> li
 
 def _note(watched: Mapping[str, Any], timed: Sequence[str]) -> str:
     endless = [name for name in watched if name not in timed]
-    without = f" Under {' and '.join(endless)} no run ended while we watched." if endless else ""
+    without = f" Under {' and '.join(map(strategy_label, endless))} no run ended while we watched." if endless else ""
     return (
         "Strips: a bar is time on the device, measured, from the middle of the watch; numbers are medians; gaps below "
         "the threshold in nodes/timeslice.json are not seen. Below: the share of runs that were at most so long; runs "
@@ -100,7 +129,6 @@ def _draw_strip(ax: Axes, timeline: Mapping[str, Any], look: StrategyLook) -> No
         bars = [(begin / 1e3, (end - begin) / 1e3) for begin, end in runs]
         ax.broken_barh(bars, (lane - LANE_SHARE / 2, LANE_SHARE), facecolors=shade, linewidth=0)
     ax.set(xlim=(0, 1e3 * timeline["seconds"]), ylim=(len(lanes) - 0.5, -0.5), yticks=range(len(lanes)))
-    ax.set_xlabel("Time (ms)")
     ax.grid(visible=False, axis="y")
 
 
