@@ -3,7 +3,7 @@
 # Inputs:  tables/summary.csv, with faults tables/isolation.csv, with jobs tables/jobs.csv, manifest.json,
 #          nodes/device.json; tables/isolation.csv of the other studies of a publication
 # Outputs: tables/{cost.csv,capacity.csv,advice.csv,advice.md,advice.json}
-# Steps:   decide answers the question of the config (slo, tenants, isolation, price_per_hour), on which no other job
+# Steps:   decide answers the question of the config (model/question.py), on which no other job
 #          depends. `sharebench advise` answers others on the terminal.
 
 

@@ -25,7 +25,6 @@ from sharebench.model.config.files import (
     problems,
     values_of,
 )
-from sharebench.read.decide.terms import DEPLOYMENTS, MARGIN_PERCENT, Deployment, Terms
 from sharebench.read.survey.limits import Limits
 
 if TYPE_CHECKING:
@@ -135,20 +134,15 @@ def plan(study: "Study", words: Sequence[str]) -> str:
     "--slo", multiple=True, metavar="PART=MS", help="Limit of a request, such as latency_ms=50 or ttft_ms=500."
 )
 @click.option("--isolation", metavar="none|performance|fault", help="Isolation that tenants need.")
-@click.option("--deploy", type=click.Choice(DEPLOYMENTS), default="auto", help="What the tenants can have.")
-@click.option("--one-process", is_flag=True, help="Tenants can become threads of one process.")
-@click.option(
-    "--margin-percent", type=PERCENT, default=MARGIN_PERCENT, help=f"Gain that counts as one ({MARGIN_PERCENT:g})."
-)
+@click.option("--deploy", metavar="auto|host|device-plugin|claims", help="What the tenants can have.")
+@click.option("--one-process", is_flag=True, default=None, help="Tenants can become threads of one process.")
+@click.option("--margin-percent", type=float, help="Gain that counts as one.")
 @click.option("--price-per-hour", type=float, help="Price of one device per hour, in dollars.")
 def advise(
     data: Path,
     also: Sequence[Path],
     workloads: Sequence[str],
     slo: Sequence[str],
-    deploy: Deployment,
-    one_process: bool,
-    margin_percent: float,
     **asked: object,
 ) -> str:
     """Which strategy serves your tenants within an SLO.
@@ -170,10 +164,9 @@ def advise(
     folder = dataset.verified_folder(data, "DATA")
     dataset.refuse_without_faults(also)
     others = [*also, *dataset.studies_next_to(data)]
-    terms = Terms(deploy, one_process, margin_percent)
     with TemporaryDirectory() as made:
         rebuild.write_tables(data, Path(made), question)
-        answer = decide.answer(decide.read_results(folder, Path(made), others), question, terms)
+        answer = decide.answer(decide.read_results(folder, Path(made), others), question)
     if len(answer.answers) < 2:
         return answer.for_terminal()
     one = shlex.join(["sharebench", "advise", str(data), "--workloads", answer.answers[0].workload])

@@ -13,7 +13,7 @@ from snakemake.utils import update_config
 
 from sharebench.model import workload_modules
 from sharebench.model.config.load import ConfigError, load
-from sharebench.model.question import Question, Slo
+from sharebench.model.question import MARGIN_PERCENT, Question, Slo
 from sharebench.study.cells import WholePlot
 from sharebench.study.open_study import open_study
 from sharebench.study.study import Study
@@ -28,6 +28,9 @@ QUESTION: Question = {
     "tenants": None,
     "isolation": "none",
     "price_per_hour": None,
+    "margin_percent": MARGIN_PERCENT,
+    "deploy": "auto",
+    "one_process": False,
 }
 """A question with every default."""
 MIXED: dict[str, Any] = {

@@ -7,10 +7,12 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from sharebench.model.values import Count, Maybe, Positive, Section
+from sharebench.model.values import Count, Flag, Maybe, Numeric, Positive, Section
 
 IsolationKind = Literal["none", "performance", "fault"]
 ISOLATIONS: tuple[IsolationKind, ...] = get_args(IsolationKind)
+Deployment = Literal["auto", "host", "device-plugin", "claims"]
+MARGIN_PERCENT = 5.0
 
 
 class Slo(TypedDict):
@@ -36,6 +38,14 @@ class QuestionKeys(TypedDict):
     (`fault`)."""
     price_per_hour: Maybe[Positive]
     """Price of one device per hour, in dollars; without it no costs are given."""
+    margin_percent: Annotated[Numeric[Annotated[float, Field(gt=0, le=100)]], Field(default=MARGIN_PERCENT)]
+    """Difference in percent that counts: plans nearer to the best are ordered by effort, and sharing that gains less
+    brings nothing."""
+    deploy: Annotated[Deployment, Field(default="auto")]
+    """What the tenants can have: all that a `host` can do, what NVIDIA's `device-plugin` can, or resource `claims`;
+    `auto` is what was measured."""
+    one_process: Annotated[Flag, Field(default=False)]
+    """Whether the tenants can become threads of one process, which `streams` and green contexts need."""
 
 
 class Question(QuestionKeys, total=False):

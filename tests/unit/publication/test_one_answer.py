@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from unit.edited import edited_table
 
-from sharebench.core.files import REPOSITORY, read_json
+from sharebench.core.files import REPOSITORY
 from sharebench.datasets import dataset
 from sharebench.model.config.load import load
 from sharebench.read.decide import decide
-from sharebench.read.decide.answers import Answer
-from sharebench.read.decide.terms import USUAL, Terms
+from sharebench.read.decide.answers import Answer, read_decision
 from sharebench.read.report.sections.advice import Advice
 from sharebench.read.report.sections.cards import cards
 from sharebench.study.wrong_answers import wrong_answer
@@ -53,14 +52,14 @@ NOT_A_CHOICE = {
 }
 
 
-def answers(study: str, terms: Terms = USUAL, **asked: Any) -> list[Answer]:
+def answers(study: str, **asked: Any) -> list[Answer]:
     """What `sharebench advise` answers."""
     folder = H200 / study
     made_by = dataset.read_study(folder)
     config = load(made_by.config | asked)
     question = dataset.resolve_question(config, [*asked], [], made_by)
     results = decide.read_results(folder, folder, dataset.studies_next_to(folder))
-    return list(decide.answer(results, question, terms).answers)
+    return list(decide.answer(results, question).answers)
 
 
 def answer_to(study: str, workload: str, asked: dict[str, Any]) -> Answer:
@@ -103,7 +102,7 @@ def test_the_cards_of_every_report_take_what_the_advice_takes(study: str, tmp_pa
     made_by = dataset.read_study(folder)
     question = dataset.resolve_question(made_by.config, [], [], made_by)
     decide.write_answer(decide.read_results(folder, tmp_path, dataset.studies_next_to(folder)), question)
-    told = {each["workload"]: each for each in read_json(tmp_path / "tables/advice.json")["answers"]}
+    told = {each.workload: each for each in read_decision(tmp_path / "tables/advice.json").answers}
     shown = {card.workload: card for card in cards(Advice("", told, {}, has_price=False), {}, [], {})}
     asked = {each.workload: each for each in answers(study)}
     assert shown.keys() == asked.keys()
@@ -114,10 +113,10 @@ def test_the_cards_of_every_report_take_what_the_advice_takes(study: str, tmp_pa
 
 
 def test_the_gpus_that_a_device_plugin_cannot_share_so_are_not_advised() -> None:
-    for answer in answers("inference", Terms("device-plugin"), tenants=7):
+    for answer in answers("inference", deploy="device-plugin", tenants=7):
         assert answer.strategy in ("mps-limited", "exclusive"), answer.workload
         assert not {"mps", "mps-limited-200", "streams"} & {each.strategy for each in answer.plans if each.devices}
-    with_threads = answers("inference", Terms(one_process=True), tenants=7)
+    with_threads = answers("inference", one_process=True, tenants=7)
     assert any(each.devices for answer in with_threads for each in answer.plans if each.strategy == "streams")
 
 
@@ -126,7 +125,7 @@ def test_faults_of_the_same_publication_count_with_their_source() -> None:
     assert found.strategy == "mps"
     (caution,) = found.texts("hazard")
     assert "measured in h200/faults, h200/faults-again, h200/faults-mps: 11 of 11 neighbours died" in caution
-    limited = answers("inference", Terms("device-plugin"), tenants=7)[0]
+    limited = answers("inference", deploy="device-plugin", tenants=7)[0]
     assert (
         "with 14.3 % of the SMs cuBLAS 13.1 computed some half-precision matmuls wrongly" in limited.texts("hazard")[0]
     )
@@ -165,5 +164,5 @@ def test_a_rival_without_an_interval_leaves_the_winner_of_jobs(tmp_path: Path) -
         jobs.loc[jobs["strategy"] == "time-slicing", ["speedup_low", "speedup_high"]] = math.nan
     made_by = dataset.read_study(folder)
     question = dataset.resolve_question(made_by.config, [], [], made_by)
-    found = decide.answer(decide.read_results(folder, tmp_path, []), question, USUAL).answers
+    found = decide.answer(decide.read_results(folder, tmp_path, []), question).answers
     assert [(each.strategy, each.undecided) for each in found if "matmul" in each.workload] == [("mps", "")]

@@ -6,9 +6,13 @@ tables/advice.json has the answers; documents, report, terminal and closing line
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
+from pydantic import TypeAdapter
+
 from sharebench.core.console import format_count
+from sharebench.core.files import read_json
 from sharebench.read.cells.rows import group_by
 from sharebench.read.decide.advice import (
     TAIL_PERCENTILES,
@@ -94,6 +98,20 @@ class Answer:
     def sentence(self) -> str:
         facts = f": {', '.join(map(str, self.facts[1:]))}" if self.facts[1:] else ""
         return f"{self.workload}: {self.headline}{facts}."
+
+
+class Decision(NamedTuple):
+    """What tables/advice.json has."""
+
+    caption: str
+    margin_percent: float
+    answers: list[Answer]
+
+
+def read_decision(path: Path) -> Decision:
+    parts = ("caption", "margin_percent", "answers")
+    decided = read_json(path, *parts)
+    return TypeAdapter(Decision).validate_python([decided[part] for part in parts])
 
 
 def verdict_text(plan: Plan, demand: Demand) -> str:

@@ -25,10 +25,9 @@ from sharebench.read.decide.capacity import capacity_table, describe_capacity
 from sharebench.read.decide.cost import cost_table
 from sharebench.read.decide.device import DeviceLimits, device_limits
 from sharebench.read.decide.documented import FAULT_COLUMNS, Isolation, measured_faults
-from sharebench.read.decide.options import hazards, strategy_options, unavailable_reason
+from sharebench.read.decide.options import Terms, hazards, strategy_options, unavailable_reason
 from sharebench.read.decide.relative import jobs_answer, mix_answer
 from sharebench.read.decide.rows import SummaryRow, summary_rows
-from sharebench.read.decide.terms import USUAL, Terms
 from sharebench.read.finished import NoResults
 from sharebench.read.slo import LATENCY, slo_limits
 
@@ -149,11 +148,13 @@ def write_answer(results: Results, question: Question) -> str:
         replace_atomically(folder / f"{name}.csv", csv_text(table))
     replace_atomically(folder / "advice.md", advice_text.advice_markdown(answered.answers, answered.caption))
     answers = [asdict(each) | {"sentence": each.sentence} for each in answered.answers]
-    write_json(folder / "advice.json", {"caption": answered.caption, "answers": answers})
+    decision = {"caption": answered.caption, "margin_percent": question["margin_percent"], "answers": answers}
+    write_json(folder / "advice.json", decision)
     return f"{answered.for_terminal()}\n\nMore columns: {folder / 'advice.csv'}"
 
 
-def answer(results: Results, question: Question, terms: Terms = USUAL) -> Answered:
+def answer(results: Results, question: Question) -> Answered:
+    terms = Terms(question["deploy"], question["one_process"])
     slo = slo_limits(question["slo"])
     studies = study_kinds({**results.config, "slo": question["slo"]})
     demand = Demand(
@@ -161,7 +162,7 @@ def answer(results: Results, question: Question, terms: Terms = USUAL) -> Answer
         limits=slo,
         isolation=question["isolation"],
         price_per_hour=question["price_per_hour"],
-        margin_percent=terms.margin_percent,
+        margin_percent=question["margin_percent"],
     )
     cost = cost_table(results.summary, demand.price_per_hour, slo, studies)
     levels = {workload: name for name, sweep in sweeps_by_entry(results.config).items() for workload in sweep.values}

@@ -3,8 +3,10 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import NamedTuple
 
 from sharebench.model.capabilities import unsupported_reason
+from sharebench.model.question import Deployment
 from sharebench.model.strategy import Access, Strategy
 from sharebench.read.decide import documented
 from sharebench.read.decide.advice import Level, Option
@@ -22,7 +24,6 @@ from sharebench.read.decide.rows import (
     percentile_column,
     tenants_in_memory,
 )
-from sharebench.read.decide.terms import USUAL, Deployment, Terms
 from sharebench.read.slo import LATENCY, PART_LABELS
 from sharebench.read.statistics.intervals import Estimate
 from sharebench.study.wrong_answers import wrong_answer
@@ -31,6 +32,16 @@ from sharebench.study.wrong_answers import wrong_answer
 NEVER_STARTED = ("infeasible", "not-measured")
 MAX_ISOLATED_GROWTH = 1.1
 """Tenants count as isolated while their mean latency is at most this many times that of one under the strategy."""
+
+
+class Terms(NamedTuple):
+    """What the asker can have, as in the question."""
+
+    deploy: Deployment = "auto"
+    one_process: bool = False
+
+
+USUAL = Terms()
 
 
 def strategy_options(
@@ -95,17 +106,17 @@ def _gain(row: SummaryRow, alone: Estimate | None, is_open_load: bool) -> float 
 def unavailable_reason(strategy: Strategy, terms: Terms) -> str:
     """Why the asker cannot have a strategy of a study; empty if he can."""
     if strategy.is_one_process and not terms.one_process:
-        return "all tenants would be one process (--one-process)"
+        return "all tenants would be one process (one_process)"
     accesses: dict[Deployment, Access] = {"device-plugin": "device-plugin", "claims": "dra"}
     access = accesses.get(terms.deploy)
     if access is None or strategy.mechanism == ("exclusive",):
         return ""
     if strategy.access is not None:
-        return "" if strategy.access == access else f"it was measured with access {strategy.access} (--deploy)"
+        return "" if strategy.access == access else f"it was measured with access {strategy.access} (deploy)"
     if access == "device-plugin" and strategy.mechanism == ("mps",) and not documented.has_limits(strategy):
-        return "the device plugin caps every MPS tenant at 100/N, which is mps-limited (--deploy)"
+        return "the device plugin caps every MPS tenant at 100/N, which is mps-limited (deploy)"
     why = unsupported_reason("kubernetes", strategy, access)
-    return f"{why} (--deploy)" if why else ""
+    return f"{why} (deploy)" if why else ""
 
 
 def _infeasible_reasons(measured: Sequence[SummaryRow]) -> dict[int, str]:

@@ -21,7 +21,6 @@ from sharebench.model.strategies import control_name
 from sharebench.model.strategy import Strategy
 from sharebench.model.study_config import has_streams, is_job, sweeps_by_entry, to_json
 from sharebench.model.workload import Workload
-from sharebench.read.decide.terms import MARGIN_PERCENT
 from sharebench.read.figures import catalogue
 from sharebench.read.figures.data import DrawnStudy, Row, load_study, table_rows
 from sharebench.read.figures.looks import COLORS, strategy_looks
@@ -173,7 +172,6 @@ def report_context(data: Path, results: Path) -> dict[str, Any]:
         "audit": audit(study),
         "device": device_facts(study.node, study.node["units"] or manifest.get("device_units")),
         **_descriptions(study, summary, manifest["requested"]["strategies"]),
-        "margin_percent": MARGIN_PERCENT,
         "max_listed": MAX_LISTED,
         "max_rows": max(MIN_ROWS, MAX_ROWS // max(len(rows), 1)),
     }

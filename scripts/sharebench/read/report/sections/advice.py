@@ -1,8 +1,9 @@
 """The decision in the report: advice, capacity and cost."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sharebench.core.files import read_json
+from sharebench.model.question import MARGIN_PERCENT
+from sharebench.read.decide.answers import Answer, read_decision
 from sharebench.read.figures.data import DrawnStudy, Row, table_rows
 
 
@@ -10,21 +11,22 @@ class Advice(NamedTuple):
     """The question, and the answer and rows of each workload; empty where there is no advice."""
 
     caption: str
-    answers: dict[str, dict[str, Any]]
-    """`Answer` of the decision, as JSON."""
+    answers: dict[str, Answer]
     rows: dict[str, list[Row]]
     has_price: bool
+    margin_percent: float = MARGIN_PERCENT
 
 
 def advice(study: DrawnStudy) -> Advice:
     """Read tables/advice.json and advice.csv."""
-    decided = read_json(study.results / "tables" / "advice.json", "caption", "answers")
+    decided = read_decision(study.results / "tables" / "advice.json")
     table = study.table("advice")
     return Advice(
-        caption=decided["caption"],
-        answers={answer["workload"]: answer for answer in decided["answers"]},
+        caption=decided.caption,
+        answers={answer.workload: answer for answer in decided.answers},
         rows={str(name): table_rows(rows) for name, rows in table.groupby("workload", sort=False)},
         has_price=bool(table["price_per_hour"].notna().any()),
+        margin_percent=decided.margin_percent,
     )
 
 

@@ -3,11 +3,11 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sharebench.model.strategies import is_control
 from sharebench.model.study_config import Sweep
-from sharebench.read.decide.answers import PlanLine
+from sharebench.read.decide.answers import Answer, Fact
 from sharebench.read.figures.data import Row, absence_reason, load_label
 from sharebench.read.report.sections.advice import Advice
 from sharebench.read.report.words import format_number
@@ -60,7 +60,7 @@ class Card(NamedTuple):
     headline: str
     strategy: str = ""
     """The strategy to take; empty without a winner."""
-    facts: Sequence[Sequence[str]] = ()
+    facts: Sequence[Fact] = ()
     reasons: Mapping[str, Sequence[str]] = {}
     """The sentences of each kind of reason."""
     serving: str = ""
@@ -89,22 +89,21 @@ def _sweep_card(name: str, sweep: Sweep, advised: Advice, summary: Mapping[str, 
     for workload, value in sorted(sweep.values.items(), key=itemgetter(1)):
         answer, rows = advised.answers.get(workload), summary.get(workload, [])
         if answer:
-            hazards |= dict.fromkeys(text for kind, text in answer["reasons"] if kind == "hazard")
-        if answer and answer["strategy"] and not answer["undecided"]:
-            judged = _judged_row(answer, rows)
-            loads.append(SweepLoad(value, answer["strategy"], answer["per_device"], judged, ""))
+            hazards |= dict.fromkeys(answer.texts("hazard"))
+        if answer and answer.strategy and not answer.undecided:
+            loads.append(SweepLoad(value, answer.strategy, answer.per_device, _judged_row(answer, rows), ""))
         else:
-            why = _no_choice(rows) or (answer["headline"] if answer else "not measured")
+            why = _no_choice(rows) or (answer.headline if answer else "not measured")
             loads.append(SweepLoad(value, "", 0, None, why))
     metrics = known_metrics(load.judged for load in loads if load.judged)
     return Card(name, "", reasons={"hazard": [*hazards]}, by=load_label(sweep), loads=loads, metrics=metrics)
 
 
-def _answer_card(answer: Mapping[str, Any], summary: list[Row]) -> Card:
+def _answer_card(answer: Answer, summary: list[Row]) -> Card:
     reasons: dict[str, list[str]] = {}
-    for kind, text in answer["reasons"]:
+    for kind, text in answer.reasons:
         reasons.setdefault(kind, []).append(text)
-    planned = [each for each in map(lambda each: PlanLine(*each), answer["plans"]) if each.per_gpu]
+    planned = [each for each in answer.plans if each.per_gpu]
     most = max((each.per_gpu or 0.0 for each in planned), default=0.0)
     bars = [
         Bar(each.strategy, f"{each.work} on each of {each.devices}" if (each.devices or 0) > 1 else each.work, percent)
@@ -113,10 +112,10 @@ def _answer_card(answer: Mapping[str, Any], summary: list[Row]) -> Card:
     ]
     judged = _judged_row(answer, summary)
     return Card(
-        answer["workload"],
-        answer["headline"] if answer["strategy"] else _no_choice(summary) or answer["headline"],
-        "" if answer["undecided"] else answer["strategy"],
-        answer["facts"],
+        answer.workload,
+        answer.headline if answer.strategy else _no_choice(summary) or answer.headline,
+        "" if answer.undecided else answer.strategy,
+        answer.facts,
         reasons,
         serving_text(judged) if judged else "",
         bars if len(bars) > 1 else [],
@@ -128,9 +127,9 @@ def known_metrics(rows: Iterable[Row], metrics: Iterable[SweepMetric] = SWEEP_ME
     return [each for each in metrics if any(not math.isnan(row.get(each.name, math.nan)) for row in rows)]
 
 
-def _judged_row(answer: Mapping[str, Any], summary: list[Row]) -> Row | None:
+def _judged_row(answer: Answer, summary: list[Row]) -> Row | None:
     """The row of the summary behind an answer; None without one."""
-    key = (answer["strategy"], answer["judged_with"])
+    key = (answer.strategy, answer.judged_with)
     return next((row for row in summary if (row["strategy"], row["replicas"]) == key and row["n"] > 0), None)
 
 
