@@ -21,7 +21,7 @@ OPTIONS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=3000"),
     *("--allow-file-access-from-files", "--host-resolver-rules=MAP * ~NOTFOUND", "--enable-logging=stderr"),
 )
-# The page is in a frame of its width: it allows no scripts in itself.
+# The page is in a frame of its width: it allows no scripts but its own.
 FRAME = """<iframe src="%s" width="%d" height="900" frameborder="0"></iframe><script>
 onload = () => {
   const view = frames[0], document = view.document;
@@ -89,7 +89,7 @@ def shown(page: Path, folder: Path, expression: str, width: int = 1280, anchor: 
 @pytest.mark.parametrize("width", [390, 1280])
 def test_the_report_renders_offline_fits_and_is_readable(page: Path, tmp_path: Path, width: int) -> None:
     looked_at = """(() => {
-      const images = [...document.images].map((image) => image.complete && image.naturalWidth > 100);
+      const images = [...document.querySelectorAll(".card svg")].map((image) => image.clientWidth > 100);
       const widths = [document.documentElement.scrollWidth];
       document.querySelectorAll("details").forEach((each) => { each.open = true; });
       widths.push(document.documentElement.scrollWidth);
@@ -99,6 +99,37 @@ def test_the_report_renders_offline_fits_and_is_readable(page: Path, tmp_path: P
     assert len(found["images"]) >= 4 and all(found["images"])
     assert max(found["widths"]) <= width
     assert (found["pale"], said) == ([], [])
+
+
+def test_tables_sort_and_filter_and_points_say_their_numbers(page: Path, tmp_path: Path) -> None:
+    asked = """(() => {
+      document.querySelectorAll("details").forEach((each) => { each.open = true; });
+      const table = document.querySelector("#numbers table");
+      const texts = (column) => [...table.tBodies[0].rows].filter((row) => !row.hidden)
+        .map((row) => row.cells[column].firstChild.textContent || row.cells[column].textContent);
+      const head = [...table.tHead.rows[0].cells].find((each) => each.textContent.startsWith("Total"));
+      const before = texts(0).length;
+      head.firstChild.click();
+      const up = texts(head.cellIndex);
+      head.firstChild.click();
+      const down = texts(head.cellIndex);
+      const [workload, strategy] = document.querySelectorAll(".filters select");
+      const choose = (select, value) => { select.value = value; select.onchange(); };
+      choose(strategy, "mps");
+      const only = table.tBodies[0].querySelectorAll("tr:not([hidden])").length;
+      choose(workload, [...workload.options].at(-1).value);
+      const titles = [...document.querySelectorAll(".card use title")].map((each) => each.textContent);
+      const ids = [...document.querySelectorAll("[id]")].map((each) => each.id);
+      const twice = ids.filter((each, i) => ids.indexOf(each) !== i);
+      return { before, up, down, only, hidden: table.closest(".scroll").hidden, titles, twice };
+    })()"""
+    found, said = shown(page, tmp_path, asked)
+    up, down = ([float(each) for each in found[name] if each != "–"] for name in ("up", "down"))
+    assert up == sorted(up) == down[::-1] and len(up) > 3
+    assert found["up"][len(up) :] == found["down"][len(up) :] == ["–"] * (found["before"] - len(up)), "blanks last"
+    assert found["only"] == 3 and found["hidden"]
+    assert any(re.fullmatch(r"MPS × 4: p50 [\d.]+ ms \([\d.]+ to [\d.]+\)", each) for each in found["titles"])
+    assert (found["twice"], said) == ([], [])
 
 
 def test_the_first_screen_has_the_answers_and_links_lead_somewhere(page: Path, tmp_path: Path) -> None:

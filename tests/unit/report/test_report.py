@@ -1,5 +1,7 @@
 """The report: complete, offline, and consistent with the data."""
 
+import base64
+import hashlib
 import json
 import re
 import runpy
@@ -14,6 +16,7 @@ import pandas as pd
 import pytest
 from unit.figures import fabricated
 
+from sharebench.read.figures.looks import strategy_label
 from sharebench.read.report import page as report
 from sharebench.read.report import words
 
@@ -74,9 +77,11 @@ def test_nothing_is_loaded_from_elsewhere(html: str, page: Page) -> None:
     for tag, attributes in page.tags:
         for name in ("src", "href", "srcset", "action", "data", "poster"):
             assert (attributes.get(name) or "#").startswith(("#", "data:")), (tag, attributes)
-    assert {"script", "link", "iframe", "object", "base"}.isdisjoint(tag for tag, _ in page.tags)
+    assert {"link", "iframe", "object", "base"}.isdisjoint(tag for tag, _ in page.tags)
     assert not re.search(r"@import|url\(|expression\(", html)
-    assert "default-src 'none'" in html
+    (script,) = re.findall(r"<script>(.*?)</script>", html, flags=re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'" in html
 
 
 def test_text_of_the_data_is_escaped(html: str, page: Page) -> None:
@@ -100,7 +105,7 @@ def test_every_row_of_the_summary_is_shown(page: Page, root: Path) -> None:
     table = pd.read_csv(root / "tables" / "summary.csv")
     assert len(table) == 20
     for row in table.itertuples():
-        assert f"{row.strategy} {row.replicas} {row.n} of {row.n_expected}" in page.text
+        assert f"{strategy_label(row.strategy)} {row.replicas} {row.n} of {row.n_expected}" in page.text
         if row.n:
             assert f"{1e3 * row.latency_p95_seconds:.3g}" in page.text
 
@@ -145,14 +150,13 @@ def test_todays_gates_are_counted_and_their_failures_listed(root: Path, tmp_path
 
 
 def test_outcomes_have_a_reason(page: Page) -> None:
-    assert f"mig hashing 4 infeasible 1, 2, 3 {fabricated.HOSTILE}" in page.text
+    assert f"MIG hashing 4 infeasible 1, 2, 3 {fabricated.HOSTILE}" in page.text
 
 
 def test_figures_are_inline_with_alternative_text(html: str, page: Page) -> None:
-    images = [attributes for tag, attributes in page.tags if tag == "img"]
-    assert len(images) == 3
-    assert all((image["src"] or "").startswith("data:image/svg+xml;base64,") for image in images)
-    assert images[0]["alt"] == "Latency by number of tenants. A < B. The values are in the tables."
+    images = [attributes for tag, attributes in page.tags if tag == "svg"]
+    assert len(images) == 3 and all(image["role"] == "img" for image in images)
+    assert images[0]["aria-label"] == "Latency by number of tenants. A < B The values are in the tables."
     assert "figures/progress.svg is missing. Work done against waiting." in page.text
     assert "--width: 479px" in html
 
@@ -207,7 +211,7 @@ def test_a_study_on_a_gpu_with_a_crash_is_reported(tmp_path: Path) -> None:
     assert 'class="banner"' not in html and "not a GPU" not in text
     assert "strategy and time are confounded" in text
     assert "Not shown: mig." in text
-    assert "mps hashing 4 crashed 1 tenant 2 ended with code 1 Last lines of its log tenant 2: ValueError" in text
+    assert "MPS hashing 4 crashed 1 tenant 2 ended with code 1 Last lines of its log tenant 2: ValueError" in text
     assert "<b>" not in html
     assert "open: poisson arrivals, 0.2 of what one exclusive tenant can do" in text
     assert "git checkout" not in text and "local changes" not in text

@@ -1,11 +1,12 @@
 """report.html: one file that shows a whole study offline."""
 
 import base64
+import hashlib
 import html
 import math
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -15,15 +16,17 @@ import jinja2
 import pandas as pd
 import yaml
 
-from sharebench.core.files import read_json, replace_atomically
+from sharebench.core.files import REPOSITORY, read_json, replace_atomically
+from sharebench.model.config.files import OWN_FILES, merged
+from sharebench.model.config.load import load
 from sharebench.model.records.types import NodeFacts
 from sharebench.model.strategies import control_name
 from sharebench.model.strategy import Strategy
-from sharebench.model.study_config import has_streams, is_job, sweeps_by_entry, to_json
+from sharebench.model.study_config import StudyConfig, has_streams, is_job, sweeps_by_entry, to_json
 from sharebench.model.workload import Workload
 from sharebench.read.figures import catalogue
 from sharebench.read.figures.data import DrawnStudy, Row, load_study, table_rows
-from sharebench.read.figures.looks import COLORS, strategy_looks
+from sharebench.read.figures.looks import COLORS, strategy_label, strategy_looks
 from sharebench.read.report import words
 from sharebench.read.report.audit import audit
 from sharebench.read.report.sections import advice, cards, comparisons, promise_rows, statements
@@ -60,16 +63,18 @@ MAX_LISTED = 100
 MAX_ROWS, MIN_ROWS = 800, 40
 """The most rows of the summary that are shown in total, and the least of a workload; tables/summary.csv has all."""
 
+UNASKED_KEYS = ("from", "results", "strategy_catalogue", "workload_catalogue")
+"""Where data are read and written, and the catalogues, whose entries in use are shown in tables."""
+
 POWER_AND_ENERGY = ("power_mean_watts", "energy_per_iteration_joules", "energy_above_idle_per_iteration_joules")
 """Metrics of the summary that only a GPU has."""
 
 
 class FigureImage(NamedTuple):
-    """A figure as a data URI, with its width on the screen and its alternative text."""
+    """A figure as an element of the page, so that its points can be asked, and its width on the screen."""
 
-    uri: str
+    svg: str
     width_pixels: int
-    alt_text: str
 
 
 def write_report(data: Path, results: Path) -> None:
@@ -91,6 +96,7 @@ def _template() -> jinja2.Template:
         lstrip_blocks=True,
     )
     environment.filters.update(digits=words.format_number, estimate=words.format_interval, text=words.value_text)
+    environment.filters["label"] = strategy_label
     return environment.get_template("report.html.j2")
 
 
@@ -121,6 +127,7 @@ def report_context(data: Path, results: Path) -> dict[str, Any]:
     shared = shared_workloads(rows, study.config["baseline"])
     style = strategy_looks(study.catalogue, study.strategies(summary))
     names = catalogue.names_for(study.config, study.node["kind"], results / "tables" / "summary.csv")
+    script = (TEMPLATES / "report.js").read_text(encoding="utf-8").strip()
     advice_data, entries = advice.advice(study), study.config["workload_catalogue"]
     return {
         "sections": SECTIONS,
@@ -133,7 +140,10 @@ def report_context(data: Path, results: Path) -> dict[str, Any]:
         ),
         "sweep_figures": [name for name in SWEEP_FIGURES if name in names],
         "css": (TEMPLATES / "report.css").read_text(encoding="utf-8"),
+        "script": script,
+        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         "config": study.config,
+        "changed_keys": changed_keys(study.config),
         "config_text": yaml.safe_dump(to_json(study.config), sort_keys=False, allow_unicode=True),
         "node": study.node,
         "facts": study.facts,
@@ -167,7 +177,7 @@ def report_context(data: Path, results: Path) -> dict[str, Any]:
         "power_rows": {workload: known for workload, of_workload in rows.items() if (known := power_rows(of_workload))},
         "power_and_energy": POWER_AND_ENERGY,
         "bucket_error_percent": summary.filter(like="bucket_error_percent").max().max(),
-        "figures": {name: (catalogue.ENTRIES[name], read_image(results / "figures" / f"{name}.svg")) for name in names},
+        "figures": {name: (catalogue.ENTRIES[name], read_image(results, name)) for name in names},
         "curve_figures": CURVE_FIGURES if advice_data.rows else (),
         "audit": audit(study),
         "device": device_facts(study.node, study.node["units"] or manifest.get("device_units")),
@@ -177,17 +187,40 @@ def report_context(data: Path, results: Path) -> dict[str, Any]:
     }
 
 
-def read_image(svg: Path) -> FigureImage | None:
-    """The figure in the file; None if it has not been drawn."""
-    if not svg.is_file():
+def changed_keys(config: StudyConfig) -> list[tuple[str, str]]:
+    """The keys whose values are not the defaults, and the values, as text; without the catalogues."""
+    own = to_json(load(merged([REPOSITORY / "config" / name for name in OWN_FILES], [])))
+
+    def changed(values: Mapping[str, Any], defaults: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
+        for key, value in values.items():
+            default = defaults.get(key)
+            if isinstance(value, dict) and isinstance(default, dict):
+                yield from changed(value, default, f"{path}{key}.")
+            elif value != default:
+                yield (
+                    f"{path}{key}",
+                    yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=math.inf).strip(" .\n"),
+                )
+
+    asked = {key: value for key, value in to_json(config).items() if key not in UNASKED_KEYS}
+    return list(changed(asked, own, ""))
+
+
+def read_image(results: Path, name: str) -> FigureImage | None:
+    """The figure of this name; None if it has not been drawn."""
+    path = results / "figures" / f"{name}.svg"
+    if not path.is_file():
         return None
-    text = svg.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8")
     width = re.search(r'<svg[^>]* width="([\d.]+)pt"', text)
     description = re.search(r"<dc:description>(.*?)</dc:description>", text, re.DOTALL)
+    said = html.escape(f"{catalogue.ENTRIES[name].title}. {html.unescape(description[1]) if description else ''}")
+    element = re.sub("<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    # Figures are on one page, where an id may occur once.
+    element = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{name}-", element)
     return FigureImage(
-        uri="data:image/svg+xml;base64," + base64.b64encode(text.encode()).decode(),
+        svg=element.replace("<svg", f'<svg role="img" aria-label="{said} The values are in the tables."', 1),
         width_pixels=round(PIXELS_PER_POINT * float(width[1])) if width else 640,
-        alt_text=html.unescape(description[1]) if description else "",
     )
 
 
