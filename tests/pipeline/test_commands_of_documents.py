@@ -15,7 +15,8 @@ from pathlib import Path
 
 import click
 import pytest
-from pipeline.harness import REPOSITORY, SNAKEMAKE, TIMEOUT_SECONDS, Checkout
+import yaml
+from pipeline.harness import REPOSITORY, SNAKEMAKE, TIMEOUT_SECONDS, Checkout, is_disturbed
 from pipeline.prefork import Forked
 
 from sharebench import cli
@@ -207,6 +208,19 @@ def test_the_commands_of_a_document_work(document: str, checkout: Checkout) -> N
     for text, shown in blocks(document):
         for words in commands(text):
             check(words, shown, checkout)
+
+
+def test_the_tutorial_measures_two_tenants_under_each_strategy_that_shares(checkout: Checkout) -> None:
+    shown = next(shown for text, shown in blocks("docs/your-own-workload.md") if "--configfile mine.yaml" in text)
+    save_files(["--configfile", "mine.yaml"], shown, checkout)
+    asked = yaml.safe_load(shown["yaml"])
+    checkout.run(study="mine.yaml", config=["repeats=1", "results=results"]).ok()
+    largest = max(asked["replicas"])
+    shared = [f"{name}/mine/{largest}/1" for name in asked["strategies"] if name != "exclusive"]
+    assert largest > 1 and shared
+    for record in map(checkout.record, shared):
+        assert record["status"] == "ok" and len(record["tenants"]) == largest
+        is_disturbed(record)  # fails where another gate than those of a busy machine did
 
 
 @pytest.mark.parametrize(
