@@ -13,8 +13,10 @@ from unit.studies import config_with
 
 from sharebench.core.files import SCRIPTS
 from sharebench.measure.nodes.kubernetes.access.base import PodNeeds
+from sharebench.measure.nodes.kubernetes.cluster.cluster import is_tolerated
 from sharebench.measure.nodes.kubernetes.cluster.pod_monitor import RUN_LABEL
-from sharebench.measure.nodes.kubernetes.cluster.restricted import NO_DISRUPTION_ANNOTATIONS
+from sharebench.measure.nodes.kubernetes.cluster.reservation import CORDON_TAINT
+from sharebench.measure.nodes.kubernetes.cluster.restricted import NO_DISRUPTION_ANNOTATIONS, idle_pod
 from sharebench.measure.nodes.kubernetes.pods import manifest
 from sharebench.measure.nodes.kubernetes.pods.manifest import Place
 from sharebench.model.config.load import load
@@ -48,6 +50,13 @@ def test_pods_satisfy_restricted_pod_security() -> None:
     assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
     # Beyond the standard.
     assert (spec["automountServiceAccountToken"], spec["enableServiceLinks"]) == (False, False)
+
+
+def test_only_pods_of_the_nodes_state_tolerate_a_cordon() -> None:
+    """They are made during a switch; tenants leave a node alone that someone else has cordoned."""
+    cordon = {"key": CORDON_TAINT, "effect": "NoSchedule"}
+    held = idle_pod("gpu-node", OPTIONS, "held", {})
+    assert [is_tolerated(cordon, each["spec"]["tolerations"]) for each in (held, pod())] == [True, False]
 
 
 def test_a_pod_ends_by_itself_and_autoscalers_leave_it_alone() -> None:
