@@ -73,6 +73,10 @@ CATALOGUES: dict[str, tuple[dict[str, Any], list[str]]] = {
         {f"{W}.matmul.load": {"rate_hz": 5}},
         [f"{W}.matmul.load.rate_hz:", "5", "no effect on a closed load", "remove it"],
     ),
+    "more than a client can send": (
+        {f"{W}.matmul.load": {"arrival": "poisson", "rate_hz": 1e6}},
+        [f"{W}.matmul.load.rate_hz:", "1e+06 is above 50000", "give less"],
+    ),
     "open without rate": (
         {f"{W}.matmul.load": {"arrival": "poisson"}},
         [f"{W}.matmul.load:", "poisson", "none is given", "give exactly one"],

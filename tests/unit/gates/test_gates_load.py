@@ -99,6 +99,15 @@ def test_a_slot_without_a_request_is_not_a_short_queue():
     assert limits == pytest.approx([1.0, 1.0])
 
 
+@pytest.mark.parametrize(("served_hz", "passes"), [(100.0, True), (85.0, True), (75.0, False)])
+def test_a_trace_that_is_served_after_the_window_is_an_overload(served_hz, passes):
+    """Requests of a trace that come at 100/s."""
+    made = factories.record("mps", [load_at_fixed_intervals(0.005, 0.5)])
+    made["tenants"][0]["load"] |= {"arrival": "trace", "achieved_rate_hz": 100.0, "served_rate_hz": served_hz}
+    found = next(gate for gate in gates.evaluate(made) if gate["name"] == "queue_growth")
+    assert found["passed"] == passes
+
+
 @pytest.mark.parametrize(("factor", "passes"), [(1.0, True), (1.04, True), (1.15, False), (0.87, False)])
 def test_littles_law_compares_two_ways_to_count_requests_in_flight(factor, passes):
     load = steady_poisson()

@@ -11,6 +11,8 @@ from tenant.contract.requests import ENV_PLACEHOLDER
 PLACEHOLDERS = ("port", "index", "replicas", "fraction", "here", "python")
 # Near its capacity the queue of a server whose requests take seconds grows, and no window of minutes shows it.
 MAX_STREAMED_RATE = 0.85
+# More than our client can send, or hold open.
+MOST = {"rate_hz": 50_000, "concurrency": 10_000, "concurrency_total": 100_000}
 
 
 def problems(workload: Workload) -> Iterator[tuple[str, str]]:
@@ -143,6 +145,10 @@ def load_problems(load: Load) -> Iterator[tuple[str, str]]:
     elif len(rates) != 1:
         how_many = "both are" if rates else "none is"
         yield "", f"{load.arrival} needs rate_hz or rate_of_capacity, {how_many} given; give exactly one"
+    for key, most in MOST.items():
+        swept = getattr(load, key) or 0
+        if (highest := max(swept) if isinstance(swept, tuple) else swept) > most:
+            yield key, f"{highest:g} is above {most}, the most that our client can send; give less"
     if load.arrival == "closed" and load.rate_for == "all":
         yield "rate_for", "'all' has no effect on a closed load; use concurrency_total for that"
     if load.concurrency is not None and load.concurrency_total is not None:

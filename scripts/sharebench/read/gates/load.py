@@ -7,6 +7,7 @@ from sharebench.model.records.types import CellRecord, TenantRecord
 from sharebench.read.gates.drift import group_sums
 from sharebench.read.gates.verdict import Verdict, at_most, load_of, worst_verdict
 from sharebench.read.histogram import Histogram
+from sharebench.read.slo import served_hz
 from tenant.contract import TIMELINE_SLOTS, Timeline
 
 # Number of parts of the window; the last is compared with the first.
@@ -17,6 +18,8 @@ GROWTH_DEVIATIONS = 2.0
 BUSY_DEVIATIONS = 1.0
 # A queue is short in a slot if it has fewer requests than this on average: a stable one returns to one or two.
 SHORT_QUEUE = 3.0
+# The last burst of a trace may be served after the window; of more requests, the window was too short for the trace.
+TRACE_EXCESS_RATIO = 0.25
 # Requests in flight equal rate times latency; the remaining difference is measuring error.
 LITTLES_LAW_RATIO = 0.05
 # Standard deviations by which Poisson arrivals may miss their plan (1 clean tenant in 16 000 misses by more).
@@ -71,9 +74,10 @@ def queue_growth(record: CellRecord) -> Verdict | None:
 
     Latencies count from the moment at which a request is due. If more are due than can be served, each waits longer
     than the one before: latency grows by that excess per second, and its mean depends on the window's length. The
-    number of requests does not show this, since all that are due in the window are waited for.
+    number of requests does not show this, since all that are due in the window are waited for. The rate of a trace
+    varies, so that its latency may grow; there, requests that were served only after the window tell.
     """
-    open_loads = _steady_loads(record)
+    open_loads = _open_loads(record)
     if not open_loads:
         return None
     seconds = window_seconds(record)
@@ -92,7 +96,10 @@ def _growth_and_limit(tenant: TenantRecord, seconds: float) -> tuple[float, floa
     stable queue changes by less, and becomes short again and again. A queue that never becomes short is therefore
     overloaded at a smaller growth already.
     """
-    timeline = tenant["timeline"]
+    timeline, load = tenant["timeline"], load_of(tenant)
+    if load["arrival"] == "trace":
+        served = served_hz(load)
+        return (load["achieved_rate_hz"] / served - 1, TRACE_EXCESS_RATIO) if served else None
     if timeline is None:
         return None
     counts, sums = (group_sums(values, GROWTH_PARTS) for values in (timeline["count"], timeline["sum_seconds"]))
@@ -100,7 +107,7 @@ def _growth_and_limit(tenant: TenantRecord, seconds: float) -> tuple[float, floa
         return None
     distance_seconds = seconds * (GROWTH_PARTS - 1) / GROWTH_PARTS
     growth = (sums[-1] / counts[-1] - sums[0] / counts[0]) / distance_seconds
-    variances = 2 if load_of(tenant)["arrival"] == "poisson" else 1
+    variances = 2 if load["arrival"] == "poisson" else 1
     deviations = GROWTH_DEVIATIONS if _is_ever_short(timeline, _planned_rate_hz(tenant)) else BUSY_DEVIATIONS
     return growth, deviations * math.sqrt(variances / tenant["count"])
 
