@@ -80,17 +80,23 @@ findings: $(VENV)/run.stamp
 	@$(BIN)/python scripts/documents.py results/paper/together/repository --write
 
 test: lint
-	@$(BIN)/pytest -n $(WORKERS) --dist loadfile -m "not thorough" --ignore=tests/pipeline --ignore=tests/cluster
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not thorough" tests/pipeline
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not thorough" --ignore=tests/cluster
 
 test-thorough: $(VENV)/dev.stamp
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m thorough --ignore=tests/cluster
 
+# The type checker takes as long as all linters, and each uses one core.
+.PHONY: types linters
 lint: $(VENV)/dev.stamp
+	@$(MAKE) --no-print-directory --jobs 2 types linters
+
+types:
+	@$(BIN)/mypy scripts benchmarks tests
+
+linters:
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/snakefmt --check Snakefile rules scripts/study.smk
-	@$(BIN)/mypy scripts benchmarks tests
 	@PYTHONPATH=scripts $(BIN)/lint-imports --no-cache > $(VENV)/layers.log || { cat $(VENV)/layers.log; exit 1; }
 	@$(BIN)/snakemake --lint --quiet --config node=cpu
 	@$(BIN)/python docs/prose.py --python

@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 import pytest
 import yaml
+from pipeline.conftest import copied
 from pipeline.harness import REPOSITORY, SNAKEMAKE, TIMEOUT_SECONDS, Checkout, is_disturbed
 from pipeline.prefork import Forked
 
@@ -196,11 +197,23 @@ def repository_files(words: list[str]) -> None:
                 assert (REPOSITORY / path).exists(), f"{shlex.join(words)}: there is no {path}"
 
 
+@pytest.fixture(scope="module")
+def shared_checkout(
+    untouched_template: Path, place: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Checkout]:
+    after = tmp_path_factory.mktemp("documents") / "checkout"
+    for checkout in copied(untouched_template, place, after, "simulated.yaml"):
+        for name in ("published", "tests"):
+            (checkout.root / name).symlink_to(REPOSITORY / name)
+        yield checkout
+
+
 @pytest.fixture
-def checkout(untouched: Checkout) -> Checkout:
-    for name in ("published", "tests"):
-        (untouched.root / name).symlink_to(REPOSITORY / name)
-    return untouched
+def checkout(shared_checkout: Checkout) -> Iterator[Checkout]:
+    before = shared_checkout.files()
+    yield shared_checkout
+    for name in shared_checkout.files() - before:
+        (shared_checkout.root / name).unlink()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

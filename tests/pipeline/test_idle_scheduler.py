@@ -3,12 +3,14 @@
 import time
 
 import psutil
+import pytest
 from pipeline.harness import Checkout, start_held_in_first_cell
 
 # Longer than the period of Snakemake's timers.
 PERIOD_SECONDS = 1.5
 
 
+@pytest.mark.thorough
 def test_snakemake_sleeps_while_a_cell_is_measured(finished_on_cpu: Checkout) -> None:
     # One cell is measured and one waits, so the scheduler has a job that it might look at.
     finished_on_cpu.delete_records("time-slicing/held/2/1", "mps/held/2/1")

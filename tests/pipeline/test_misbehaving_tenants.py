@@ -1,10 +1,12 @@
 """Real tenants that die, hang or do not fit: the cell ends with a status and the end of their logs."""
 
+import pytest
 from pipeline.harness import Checkout, measuring_jobs
 
 LONGEST_SECONDS = 20
 
 
+@pytest.mark.thorough
 def test_each_failure_of_a_tenant_is_an_outcome_of_its_cell(untouched: Checkout) -> None:
     untouched.study = "misbehaving.yaml"
     untouched.run().ok()

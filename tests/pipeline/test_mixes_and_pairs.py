@@ -97,6 +97,7 @@ def test_a_mix_measured_with_another_calibration_is_refused(finished_mixes: Chec
     assert "measured with another calibration" in (finished_mixes.results / "logs/tables.log").read_text()
 
 
+@pytest.mark.thorough
 def test_the_interference_figure_of_a_data_set_is_rebuilt(finished_mixes: Checkout) -> None:
     rebuilt = finished_mixes.root / "results/from/results"
     finished_mixes.run(config=["from=results"], results=rebuilt).ok()

@@ -121,7 +121,7 @@ def test_a_change_of_the_measuring_code_invalidates_every_cell(finished: Checkou
     assert planned.jobs == EVERYTHING
 
 
-@pytest.mark.parametrize("cores", [1, 4])
+@pytest.mark.parametrize("cores", [pytest.param(1, marks=pytest.mark.thorough), 4])
 def test_a_failed_cell_stops_no_other_and_the_next_run_does_only_that_cell(finished: Checkout, cores: int) -> None:
     bad, good = "mig/alpha/2/1", {"mps/beta/1/2", "mig/alpha/1/2"}
     finished.delete_records(bad, *good)

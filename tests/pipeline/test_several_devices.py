@@ -60,6 +60,7 @@ def test_each_block_stays_on_one_device(finished_on_two_devices: Checkout) -> No
     assert "measured on 2 devices of this product; every ratio is of one device" in table
 
 
+@pytest.mark.thorough
 def test_order_by_strategy_keeps_a_workload_on_one_device(untouched: Checkout) -> None:
     untouched.run(study=TWO, config=["order=strategy"]).ok()
     places = devices_of_blocks(untouched)

@@ -79,6 +79,7 @@ def test_lists_and_numbers_can_be_given_on_the_command_line(untouched: Checkout)
     assert '"window_seconds":5,' in planned.out, "the spec of the calibration"
 
 
+@pytest.mark.thorough
 def test_a_sweep_is_one_workload_per_value(untouched: Checkout) -> None:
     def sweep(*shares: float) -> list[str]:
         load = f"{{arrival: poisson, rate_of_capacity: {list(shares)}}}"

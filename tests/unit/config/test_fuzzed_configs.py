@@ -2,6 +2,7 @@
 
 import copy
 import datetime
+from functools import cache
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ HOSTILE: list[Any] = [
 ]
 
 
+@cache
 def studies() -> dict[str, dict[str, Any]]:
     """The shipped studies that can be loaded on this machine."""
     loaded = {}
@@ -73,13 +75,10 @@ def mutate(config: dict[str, Any], data: Any) -> None:
             )
 
 
-STUDIES = studies()
-
-
 @settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_a_mutated_config_is_refused_in_printable_lines_or_loads_to_itself(data: Any) -> None:
-    config = copy.deepcopy(STUDIES[data.draw(st.sampled_from(sorted(STUDIES)))])
+    config = copy.deepcopy(studies()[data.draw(st.sampled_from(sorted(studies())))])
     for _ in range(data.draw(st.integers(1, 3))):
         mutate(config, data)
     try:

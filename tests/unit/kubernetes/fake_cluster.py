@@ -1,10 +1,10 @@
 """Fake clusters in memory, which follow the node's labels a little later; time passes when someone sleeps."""
 
-import copy
+import marshal
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from unit.kubernetes.objects import CONFIG, daemon_pod, daemon_set, node
@@ -21,6 +21,14 @@ NODE = "/api/v1/nodes/gpu-node"
 CONFIGS = "/api/v1/namespaces/nvidia/configmaps/sharing"
 PODS = "/api/v1/namespaces/nvidia/pods/"
 DELAY_SECONDS = 3.0
+T = TypeVar("T")
+
+
+def copied(body: T) -> T:
+    """A copy of JSON, several times as fast as `copy.deepcopy`."""
+    plain: Any = body
+    copy: T = marshal.loads(marshal.dumps(plain))
+    return copy
 
 
 def merged(old: Any, patch: Any) -> Any:
@@ -172,8 +180,8 @@ class FakeCluster:
             "/api/v1/namespaces/sharebench/configmaps": [],
         }
         if path in lists:
-            return copy.deepcopy({"items": lists[path], "metadata": {"resourceVersion": "1"}})
-        return copy.deepcopy(self.store.get(path))
+            return copied({"items": lists[path], "metadata": {"resourceVersion": "1"}})
+        return copied(self.store.get(path))
 
     def create(self, path: str, body: Json) -> Json:
         self.log.append(("create", path, body))

@@ -1,11 +1,10 @@
 """The life of claims, and the evidence that they were as requested."""
 
-import copy
 from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.kubernetes.fake_cluster import FakeCluster, node_of
+from unit.kubernetes.fake_cluster import FakeCluster, copied, node_of
 from unit.kubernetes.objects import UUID, daemon_set, gpu, in_slice, instance
 from unit.studies import config_with, study_with
 
@@ -78,7 +77,7 @@ class Claims(FakeCluster):
             "/api/v1/namespaces/sharebench/events": self.events,
             "/apis/apps/v1/namespaces/nvidia/deployments": self.deployments,
         }
-        return {"items": copy.deepcopy(lists[path])} if path in lists else super().find(path)
+        return {"items": copied(lists[path])} if path in lists else super().find(path)
 
     def delete(self, path: str, grace_seconds: int | None = None, **query: Any) -> None:
         super().delete(path)
@@ -118,7 +117,7 @@ def allocated(dra: DraAccess, consumers: int = 3) -> dict[str, Any]:
         "allocation": {"devices": {"results": [result]}},
         "reservedFor": [{"name": str(n)} for n in range(consumers)],
     }
-    return copy.deepcopy(claim) | {"status": status}
+    return copied(claim) | {"status": status}
 
 
 def records(**more: Any) -> list[dict[str, Any]]:

@@ -1,6 +1,5 @@
 """Whatever API call fails, and however, the next run restores the node exactly."""
 
-import copy
 import itertools
 import random
 from collections.abc import Callable, Iterator
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from unit.kubernetes import test_device_plugin, test_dra, test_dra_held, test_mig_partitioning
-from unit.kubernetes.fake_cluster import FakeCluster, MigCluster, leased
+from unit.kubernetes.fake_cluster import FakeCluster, MigCluster, copied, leased
 from unit.kubernetes.test_placeholders import Dealing
 
 from sharebench.core.run_names import RUN_ID_VARIABLE
@@ -98,7 +97,7 @@ def shape(cluster: FakeCluster) -> Any:
     """What a run must leave as it was: all objects but the Lease, less versions and empty annotations."""
     cluster.sleep(100)
     cluster.find("")
-    kept = {path: copy.deepcopy(body) for path, body in cluster.store.items() if "/leases/" not in path}
+    kept = {path: copied(body) for path, body in cluster.store.items() if "/leases/" not in path}
     for body in kept.values():
         del body["metadata"]["resourceVersion"]
         body["metadata"]["annotations"] = body["metadata"].get("annotations") or {}
