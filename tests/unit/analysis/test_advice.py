@@ -54,6 +54,14 @@ def test_fewest_devices_within_the_slo() -> None:
         assert first_choice(advise(OPTIONS, Demand(5, {"latency": slo_seconds}))) == expected
 
 
+def test_no_plan_gains_by_the_larger_number_of_tenants_that_it_is_judged_with() -> None:
+    alone = replace(EXCLUSIVE.levels[1], gain=1.0)
+    shared = replace(level(3, 0.1, 25), gain=2.3)
+    options = [replace(EXCLUSIVE, levels={1: alone}), option("mps-limited", shared, effort=3)]
+    assert first_choice(advise(options, Demand(1))) == ("exclusive", 1)
+    assert first_choice(advise(options, Demand(2))) == ("mps-limited", 1)
+
+
 def test_millions_of_tenants_are_judged_at_the_levels_that_were_measured() -> None:
     tried: list[int] = []
 
@@ -92,7 +100,7 @@ def test_an_impossible_plan_has_a_reason() -> None:
     full = replace(MPS, max_by_memory=4)
     assert find_plan(full, Demand(5)).devices == 2
     assert find_plan(replace(MPS, max_by_memory=1), Demand(5)).reason == "memory holds 1 tenant"
-    assert find_plan(option("new", level(1, 0.1, 10)), Demand(9)).reason == "9 tenants: no data"
+    assert find_plan(option("new", level(1, 0.1, 10)), Demand(9)).reason == "not measured with 9 tenants or more"
     assert find_plan(SLICING, Demand(5, {"latency": 0.2})).reason == "p99 of 5 tenants is 500 ms, more than 200 ms"
 
 
@@ -167,9 +175,53 @@ def test_with_an_slo_a_known_tail_goes_before_a_median() -> None:
     slow = option("slow", level(5, 0.15, 20))
     assert strategies(advise([fast, slow], Demand(5))) == ["fast", "slow"], "without an SLO nothing is judged"
     assert strategies(advise([fast, slow], Demand(5, {"latency": 0.2}))) == ["slow", "fast"]
-    assert strategies(advise([fast, slow], Demand(5, {"latency": 0.12}))) == ["fast"]
+    only = advise([fast, slow], Demand(5, {"latency": 0.12}))
+    assert strategies(only) == ["fast"] and first_choice(only) is None, "a median does not keep an SLO"
     more = option("more", level(3, 0.1, 90))
-    assert strategies(advise([more, fast], Demand(5, {"latency": 0.2}))) == ["fast", "more"], "fewer devices go first"
+    assert strategies(advise([more, fast], Demand(5, {"latency": 0.2}))) == ["more", "fast"], "on more devices too"
+    both = option("both", *fast.levels.values(), *more.levels.values())
+    assert devices(advise([both], Demand(5, {"latency": 0.2}))) == {"both": 2}
+
+
+def test_a_tail_of_more_tenants_holds_for_fewer() -> None:
+    few, many = replace(level(3, 0.1, 20), percentile="p50"), level(5, 0.15, 30)
+    found = find_plan(option("mps", few, many), Demand(3, {"latency": 0.2}))
+    assert found.level is not None and not found.lacks_tail
+    assert (found.level.replicas, found.level.tails_of, found.level.latency.value) == (3, 5, 0.15)
+    assert found.level.throughput == few.throughput, "it is its own"
+    assert find_plan(option("mps", few, many), Demand(3, {"latency": 0.12})).lacks_tail
+
+
+def test_removing_what_is_known_of_the_tail_of_one_plan_never_moves_it_to_first_place() -> None:
+    """Latency grows with the tenants, and from the median to the p99; all tails of a plan or some are blanked."""
+    moved = 0
+    for draw, drawn, demand in cases(900):
+        demand = demand.with_limit("latency", draw.lognormvariate(-2, 1))
+        options = [with_tails(each, draw) for each in drawn]
+        first = first_choice(advise(options, demand))
+        for blanked in options:
+            levels = {n: coarser(each) if draw.random() < 0.7 else each for n, each in blanked.levels.items()}
+            changed = [replace(each, levels=levels) if each is blanked else each for each in options]
+            now = first_choice(advise(changed, demand))
+            if now != first:
+                assert now is None or now[0] != blanked.strategy or (first and first[0] == now[0])
+                moved += 1
+    assert moved > 100
+
+
+def with_tails(drawn: Option, draw: random.Random) -> Option:
+    medians = sorted(each.latency.value for each in drawn.levels.values())
+    return replace(
+        drawn,
+        levels={
+            n: replace(each, latency=Estimate(1.5 * median), p99=Estimate(draw.uniform(1.5, 3) * median))
+            for (n, each), median in zip(drawn.levels.items(), medians, strict=True)
+        },
+    )
+
+
+def coarser(known: Level) -> Level:
+    return replace(known, percentile="p50", latency=known.latency.times(1 / 1.5), p99=None)
 
 
 def test_the_margin_has_an_interval() -> None:

@@ -60,7 +60,7 @@ def test_the_part_nearest_to_its_limit_decides() -> None:
 
 def test_an_unknown_part_of_a_stream_does_not_hold() -> None:
     only = replace(MPS, levels={4: replace(MPS.levels[4], stream={})})
-    assert find_plan(only, asked(4)).reason == "TTFT, TPOT of 4 tenants: no data"
+    assert find_plan(only, asked(4)).reason == "TTFT, TPOT of 4 tenants: not known"
     assert find_plan(only, Demand(4)).devices == 1
 
 
@@ -73,17 +73,15 @@ def test_a_median_of_any_part_goes_after_a_tail() -> None:
     coarse = server("coarse", 0.05, 0.005, "p50")
     assert [each.option.strategy for each in advise([coarse, MPS], asked(2))] == ["mps", "coarse"]
     found = answer_question("chat", [coarse], asked(2))
-    of = "Of what meets the SLO, only the TTFT p50"
-    assert f"{of} and the TPOT p50 are known: the sample has no tail." in said(found)
-    alone = answer_question("chat", [coarse], asked(2, ttft=0.3))
-    assert f"{of} is known: the sample has no tail." in said(alone)
+    assert found.headline.startswith("not known to keep the SLO (only the TTFT p50 and the TPOT p50 are known); ahead")
+    assert said(found)[-1].startswith("How sure: only the TTFT p50 and the TPOT p50 are known;")
     [row] = advice_rows("chat", [coarse], asked(2), {"coarse": Strategy(name="coarse", mechanism=("mps",))})
-    assert row["verdict"] == "meets the SLO by its TTFT p50 and TPOT p50"
+    assert row["verdict"] == "not known: only TTFT p50 and TPOT p50"
 
 
 def test_the_answer_names_part_tokens_and_turning_points() -> None:
     found = answer_question("chat", [MPS, SLICING], asked(4, ttft=0.45, tpot=0.05))
-    assert found.sentence.startswith("chat: take mps on 1 GPU instead of 4: a month $2,592 (instead of $10,368), ")
+    assert found.sentence.startswith("chat: take mps on 1 GPU instead of 4: a month $2,592 (720 hours, 10.0/s")
     assert "TTFT p99 400 ms (396 to 404)" in found.sentence and "TPOT p99 40.0 ms (39.6 to 40.4)" in found.sentence
     assert found.sentence.endswith("per GPU 10.0/s, tokens per GPU 1,000/s.") and "mean" not in found.sentence
     changes = found.texts("change")
@@ -109,5 +107,5 @@ def test_turning_points_change_the_part_that_they_name() -> None:
 def test_rows_have_the_slo_that_applies_and_the_price_of_tokens() -> None:
     [row] = advice_rows("chat", [MPS], asked(4, ttft=0.5), {"mps": Strategy(name="mps", mechanism=("mps",))})
     assert (row["slo"], row["slo_ms"], row["percentile"]) == ("TTFT 500 ms", None, "TTFT p99")
-    assert row["verdict"] == "meets the SLO" and row["latency_ms"] == pytest.approx(400)
+    assert row["verdict"] == "meets the SLO by its TTFT p99" and row["latency_ms"] == pytest.approx(400)
     assert row["dollars_per_million_tokens"] == pytest.approx(1.0) and row["output_tokens_per_device_hz"] == 1000

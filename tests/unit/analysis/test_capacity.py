@@ -30,12 +30,13 @@ def test_rows() -> None:
     # Numbers of tenants beyond the first that exceeds the SLO do not count.
     rows += [row("streams", n, seconds) for n, seconds in zip(SIZES, (0.1, 0.3, 0.1, 0.1), strict=True)]
     rows += [row("mig", 1, 0.3), row("mig", 9, math.nan, n=0, status="infeasible")]
-    rows += [row("time-slicing", 1, 0.1), row("time-slicing", 3, 0.2, latency_p99_seconds=math.nan)]
+    no_tail = {"latency_p95_seconds": math.nan, "latency_p99_seconds": math.nan}
+    rows += [row("time-slicing", 1, 0.1), row("time-slicing", 3, 0.2, **no_tail)]
     mps, streams, mig, sliced = table(rows, {"latency": 0.2})
     assert [each["capacity_tenants"] for each in (mps, streams, mig, sliced)] == [3, 1, 0, 3], "at the SLO is within it"
-    assert (mps["percentile"], mps["max_tenants_by_memory"], mps["bound"]) == ("p99", 33, "")
+    assert (mps["percentile"], mps["max_tenants_by_memory"], mps["bound"]) == ("p95", 33, "")
     assert (mig["bound"], mig["reason"]) == ("none", "1 tenant exceeds it already")
-    assert (sliced["percentile"], sliced["bound"]) == ("p95", "at least"), "the p99 of three tenants is blank"
+    assert (sliced["percentile"], sliced["bound"]) == ("p50", "at least"), "the tail of three tenants is blank"
 
 
 def test_tenants_that_never_exceed_the_slo_are_a_lower_bound() -> None:
@@ -79,7 +80,7 @@ def test_every_applicable_part_must_hold_by_its_own_percentile() -> None:
 def test_a_part_that_does_not_apply_is_ignored() -> None:
     rows = [row("mps", n, 0.1 * n) for n in (1, 2)]
     [found] = table(rows, {"latency": 0.15, "ttft": 0.01})
-    assert (found["capacity_tenants"], found["percentile"]) == (1, "p99")
+    assert (found["capacity_tenants"], found["percentile"]) == (1, "p95")
     [found] = table(rows, {"ttft": 0.01})
     assert pd.isna(found["capacity_tenants"]) and found["reason"] == "no part of the SLO applies to it"
 

@@ -45,7 +45,7 @@ def test_latency_decides_under_an_open_load(is_open_load: bool) -> None:
     (option,) = strategy_options("w", summary_rows(summary), {"mig-mps": MIG_MPS}, A100, {}, is_open_load)
     merit = option.levels[2].merit
     assert merit is not None
-    assert (merit.value, merit.low, merit.high) == ((100, 80, 125) if is_open_load else (100, None, None))
+    assert (merit.value, merit.low, merit.high) == ((100, 80, 125) if is_open_load else (50, None, None))
     assert (option.levels[2].inverse_latency is not None) == is_open_load
 
 
@@ -70,7 +70,7 @@ def test_numbers_between_two_infeasible_ones_are_infeasible(
     ("asked", "replicas", "node", "units", "why"),
     [
         (strategy("exclusive", replicas=(1,)), 2, {"kind": "nvidia", "product": "NVIDIA H200"}, 132, "one tenant"),
-        (strategy("mps", replicas=(2,)), 3, {"kind": "nvidia", "product": "NVIDIA H200"}, 132, "other numbers"),
+        (strategy("mps", thread_percent=(60, 20)), 3, {"kind": "nvidia", "product": "NVIDIA H200"}, 132, "another"),
         (strategy("mps"), 49, {"kind": "nvidia", "product": "NVIDIA H200"}, 132, "48 MPS clients"),
         (strategy("mps"), 49, {"kind": "cpu", "product": "a CPU"}, 4, None),
         (strategy("mig", profile="1g"), 7, {"kind": "kubernetes", "product": "NVIDIA A100"}, None, None),

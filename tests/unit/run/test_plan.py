@@ -104,6 +104,8 @@ def test_the_plan_lists_workloads_that_the_node_cannot_run(tmp_path: Path, monke
 
 def test_the_plan_warns_of_shares_with_wrong_answers_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planned = simulated_study(
+        workloads=["mine"],
+        workload_catalogue={"mine": {"simulated": {"serial_seconds": 0.002, "parallel_sm_seconds": 0.5}}},
         strategies=["mps", "mps-limited", "mps-limited-200"],
         replicas=[2, 3, 4, 8],
         repeats=1,
@@ -112,11 +114,19 @@ def test_the_plan_warns_of_shares_with_wrong_answers_on_a_gpu(tmp_path: Path, mo
     gpu = replace(NODE_KINDS["simulated"], has_gpus=True)
     monkeypatch.setattr("sharebench.measure.run.plan.NODE_KINDS", {**NODE_KINDS, "simulated": gpu})
     text = " ".join(plan(planned, tmp_path, {}).split())
-    warned = re.findall(r"(\S+): (\d) tenants with ([\d.]+) % of the SMs cuBLAS 13.1 .*?; take (.*?), or check", text)
+    warned = re.findall(
+        r"(\S+): (\d) tenants with ([\d.]+) % of the SMs cuBLAS 13.1 .*?; in half precision give each (.*?), or check",
+        text,
+    )
     assert warned == [
-        ("mps-limited", "3", "33.3", "2, 4, 8 or 9 tenants"),
-        ("mps-limited-200", "3", "66.7", "2, 4, 8 or 15 tenants"),
+        (
+            "mps-limited",
+            "3",
+            "33.3",
+            "the share of 4 tenants (NVIDIA's plugin: `replicas: 4`; measure it: --config 'replicas=[4]')",
+        ),
+        ("mps-limited-200", "3", "66.7", "the share of 4 tenants (measure it: --config 'replicas=[4]')"),
     ]
     assert text.count("cuBLAS") == len(warned)
     fixed = planned.strategies["mps-limited"].changed(thread_percent=30.0)
-    assert "; take another share, or check" in wrong_answer(fixed, 2)
+    assert "; in half precision take another share, or check" in wrong_answer(fixed, 2)

@@ -18,7 +18,7 @@ from sharebench.read.decide.documented import Isolation
 from sharebench.read.slo import LATENCY, PART_LABELS, percentile_label
 from sharebench.read.statistics.intervals import Estimate
 
-TAIL_PERCENTILES = ("p99", "p95")
+TAIL_PERCENTILES = ("p95", "p99")
 """Percentiles that hold for nearly all requests; half of the requests exceed a p50."""
 
 
@@ -63,6 +63,10 @@ class Level:
     latency: Estimate
     throughput: Estimate | None
     performance: Isolation
+    tails_of: int = 0
+    """The larger number of tenants of which the tails are, where those of this one are not known; 0 if they are."""
+    p99: Estimate | None = None
+    """The p99 of the latency, if it is known; the `latency` is of the `percentile`."""
     inverse_latency: Estimate | None = None
     """1 / mean latency in 1/s, for open loads only, whose throughput is the same under every strategy."""
     stream: Mapping[str, tuple[str, Estimate]] = field(default_factory=dict)
@@ -79,6 +83,10 @@ class Level:
         known = {LATENCY: (self.percentile, self.latency), **self.stream}
         return [JudgedPart(part, *known[part], limit) for part, limit in demand.limits.items() if part in known]
 
+    def coarse_parts(self, demand: Demand) -> list[JudgedPart]:
+        """The parts of the SLO of which no tail is known."""
+        return [each for each in self.slo_parts(demand) if each.percentile not in TAIL_PERCENTILES]
+
     def tightest_part(self, demand: Demand) -> JudgedPart:
         """The part that is nearest to its limit or furthest beyond it; the latency without an SLO."""
         parts = self.slo_parts(demand) or [JudgedPart(LATENCY, self.percentile, self.latency, None)]
@@ -86,8 +94,11 @@ class Level:
 
     @property
     def merit(self) -> Estimate | None:
-        """The measure by which plans with as many devices are ranked; higher is better."""
-        return self.inverse_latency or self.throughput
+        """The measure by which plans with as many devices are ranked; higher is better.
+
+        It is of one tenant, so that no plan gains by being judged with more tenants than another one.
+        """
+        return self.inverse_latency or (self.throughput and self.throughput.times(1 / self.replicas))
 
 
 @dataclass(frozen=True)
@@ -123,21 +134,25 @@ class Plan:
     """The level that was judged: the plan's, or else that of all tenants on one device if it was measured."""
     reason: str
     lacks_tail: bool = False
-    """Whether there is an SLO that only the median or mean is known to meet."""
+    """Whether there is an SLO that only the median or mean is known to meet, so that it is not known to be kept."""
     brings_nothing: bool = False
     """Whether its tenants together do no more than one tenant alone."""
     is_tied: bool = False
     """Whether no plan of its rank is better by the margin."""
 
     @property
-    def rank(self) -> tuple[bool, int, bool]:
-        """Sharing that brings nothing goes last; then fewer devices go first, then a tail within the SLO."""
-        return self.brings_nothing, self.devices or 0, self.lacks_tail
+    def rank(self) -> tuple[bool, bool, int]:
+        """Sharing that brings nothing goes last; then a tail within the SLO goes first, then fewer devices."""
+        return self.brings_nothing, self.lacks_tail, self.devices or 0
 
     @property
     def merit(self) -> Estimate:
         """The measure by which plans of one rank are ordered; higher is better."""
         return (self.level and self.level.merit) or Estimate(0.0)
+
+    def total_rate(self, per_device: float, demand: Demand) -> float:
+        """The rate of all tenants together, from that of the level's tenants on one device."""
+        return per_device * demand.tenants / self.level.replicas if self.level else 0.0
 
     def margin_percent(self, demand: Demand) -> Estimate | None:
         """By how many percent the tightest part may grow until it exceeds the SLO; negative where it does."""
@@ -150,25 +165,33 @@ class Plan:
 
 
 def find_plan(option: Option, demand: Demand) -> Plan:
-    """The strategy's plan with the fewest devices that meets the demand, or one without devices and the reason.
-
-    A plan that brings something goes before one that does not.
-    """
-    vain = None
+    """The strategy's plan of the first rank that meets the demand, or one without devices and the reason."""
+    found = []
     for devices, replicas in _splits(option, demand.tenants):
         level = option.level(replicas)
         if level is not None and _problem(option, replicas, level, demand) is None:
-            is_typical = any(each.percentile not in TAIL_PERCENTILES for each in level.slo_parts(demand))
+            level = _with_tails(option, level, demand)
             brings_nothing = replicas > 1 and level.gain is not None and level.gain < demand.least_gain
-            found = Plan(option, devices, replicas, level, "", is_typical, brings_nothing)
-            if not brings_nothing:
-                return found
-            vain = vain or found
-    if vain:
-        return vain
+            found.append(Plan(option, devices, replicas, level, "", bool(level.coarse_parts(demand)), brings_nothing))
+    if found:
+        return min(found, key=lambda each: each.rank)
     replicas = demand.tenants if option.is_sharing else 1
     level = option.level(replicas)
-    return Plan(option, None, replicas, level, _problem(option, replicas, level, demand) or "no data")
+    return Plan(option, None, replicas, level, _problem(option, replicas, level, demand) or "not measured")
+
+
+def _with_tails(option: Option, level: Level, demand: Demand) -> Level:
+    """The level, where its tails are not known with those of the next larger one that meets the demand by its own.
+
+    More tenants are not faster, so fewer meet it too.
+    """
+    if level.coarse_parts(demand):
+        for replicas, larger in sorted(option.levels.items()):
+            is_known = replicas > level.replicas and not larger.coarse_parts(demand)
+            if is_known and _problem(option, replicas, larger, demand) is None:
+                tails = {"percentile": larger.percentile, "latency": larger.latency, "stream": larger.stream}
+                return replace(level, **tails, tails_of=replicas)  # type: ignore[arg-type]
+    return level
 
 
 def could_gain(option: Option, demand: Demand) -> bool:
@@ -198,7 +221,7 @@ def _problem(option: Option, replicas: int, level: Level | None, demand: Demand)
     if option.max_by_memory is not None and replicas > option.max_by_memory:
         return f"memory holds {option.max_by_memory} tenant{'s' * (option.max_by_memory != 1)}"
     if level is None:
-        return f"{replicas} tenants: no data"
+        return f"not measured with {replicas} tenants or more"
     if demand.isolation == "fault" and replicas > 1 and not option.fault.holds:
         return f"fault isolation: {option.fault.text}"
     if demand.isolation == "performance" and replicas > 1 and not level.performance.holds:
@@ -206,7 +229,7 @@ def _problem(option: Option, replicas: int, level: Level | None, demand: Demand)
     tenants = f"{level.replicas} tenant{'s' * (level.replicas != 1)}"
     stream_parts = [part for part in demand.limits if part != LATENCY]
     if option.streams and (unknown := [PART_LABELS[part] for part in stream_parts if part not in level.stream]):
-        return f"{', '.join(unknown)} of {tenants}: no data"
+        return f"{', '.join(unknown)} of {tenants}: not known"
     judged = level.tightest_part(demand)
     if judged.limit_seconds is not None and judged.time.value > judged.limit_seconds:
         found, limit = f"{1e3 * judged.time.value:.3g} ms", f"{1e3 * judged.limit_seconds:g} ms"
@@ -245,8 +268,8 @@ Choice = tuple[str, int]
 
 
 def first_choice(plans: Sequence[Plan]) -> Choice | None:
-    """Strategy and devices of the first plan; None without a plan."""
-    if not plans or plans[0].devices is None:
+    """Strategy and devices of the plan to take; None without one, or if it is not known to keep the SLO."""
+    if not plans or plans[0].devices is None or plans[0].lacks_tail:
         return None
     return plans[0].option.strategy, plans[0].devices
 
@@ -269,7 +292,8 @@ def turning_points(options: Sequence[Option], demand: Demand) -> list[TurningPoi
     """
     plans = advise(options, demand)
     current = first_choice(plans)
-    same = {(each.option.strategy, each.devices) for each in plans if each.is_tied and each.rank == plans[0].rank}
+    tied = (each for each in plans if current and each.is_tied and each.rank == plans[0].rank)
+    same = {(each.option.strategy, each.devices) for each in tied}
 
     def nearest(what: str, changed: Iterable[Demand], part: str = LATENCY) -> Iterable[TurningPoint]:
         for other in changed:

@@ -1,15 +1,17 @@
 """The advice as text, and the rows of tables/advice.csv, which has all columns of the plans."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 
 import pandas as pd
 
 from sharebench.core.console import format_count, wrap_text
 from sharebench.model.strategy import Strategy
+from sharebench.read.cells.rows import group_by
 from sharebench.read.columns import TableRow
 from sharebench.read.decide import documented
 from sharebench.read.decide.advice import Demand, Option, Plan, advise
-from sharebench.read.decide.answers import KINDS, Answer, verdict_text
+from sharebench.read.decide.answers import KINDS, Answer, Kind, PlanLine, verdict_text
 from sharebench.read.decide.cost import HOURS_PER_MONTH
 from sharebench.read.slo import LATENCY, dollars_per_million, format_limits
 
@@ -62,6 +64,7 @@ def _row(plan: Plan, demand: Demand, strategy: Strategy) -> TableRow:
         return row
     hz, margin = level.throughput and level.throughput.value, plan.margin_percent(demand)
     judged, tokens = level.tightest_part(demand), level.tokens and level.tokens.value
+    spent = None if price is None or plan.devices is None else plan.devices * price
     return row | {
         "percentile": judged.name,
         "judged_with_tenants": level.replicas,
@@ -69,9 +72,13 @@ def _row(plan: Plan, demand: Demand, strategy: Strategy) -> TableRow:
         **(margin.columns("margin_percent") if margin else {}),
         "throughput_per_device_hz": hz,
         "output_tokens_per_device_hz": tokens,
-        "dollars_per_million_tokens": dollars_per_million(price, tokens) if price is not None and tokens else None,
-        "dollars_per_million_iterations": dollars_per_million(price, hz) if price is not None and hz else None,
-        "dollars_per_month": None if price is None else plan.devices and plan.devices * price * HOURS_PER_MONTH,
+        "dollars_per_million_tokens": dollars_per_million(spent, plan.total_rate(tokens, demand))
+        if spent and tokens
+        else None,
+        "dollars_per_million_iterations": dollars_per_million(spent, plan.total_rate(hz, demand))
+        if spent and hz
+        else None,
+        "dollars_per_month": spent and spent * HOURS_PER_MONTH,
     }
 
 
@@ -85,32 +92,41 @@ def advice_markdown(answers: Sequence[Answer], caption: str) -> str:
 def advice_for_terminal(answers: Sequence[Answer], caption: str) -> str:
     """A sentence for each workload; of a single one its strategies and the reasons too."""
     lines = [*wrap_text(caption), ""]
+    cautions = [(text, each.workload) for each in answers for text in each.texts("hazard")]
+    for text, those in group_by(cautions, itemgetter(0)).items():
+        names = f"{', '.join(name for _, name in those)}: " if len(answers) > 1 else ""
+        lines += wrap_text(f"{names}{text}")
+    lines += [""] if cautions else []
     lines += [line for each in answers for line in wrap_text(each.sentence)] or wrap_text(NO_ADVICE)
     if len(answers) == 1:
         lines += ["", _table(answers[0], "simple"), ""]
-        lines += [line for text in _reason_lines(answers[0]) for line in wrap_text(text, "- ")]
-    elif hazards := dict.fromkeys(text for each in answers for text in each.texts("hazard")):
-        lines += ["", *(line for text in hazards for line in wrap_text(text, "- "))]
+        lines += [line for text in _reason_lines(answers[0], "gain") for line in wrap_text(text, "- ")]
     return "\n".join(lines)
 
 
-def _reason_lines(answer: Answer) -> list[str]:
-    """The reasons as sentences, all changes in one."""
+def _reason_lines(answer: Answer, first: Kind = "hazard") -> list[str]:
+    """The reasons from this kind on as sentences, all changes in one."""
     changes = [reason.text for reason in answer.reasons if reason.kind == "change"]
     listed = [f"What would change it: {'; '.join(changes)}."] if changes else []
-    before, after = answer.texts(*KINDS[: KINDS.index("change")]), answer.texts("certainty")
+    before, after = answer.texts(*KINDS[KINDS.index(first) : KINDS.index("change")]), answer.texts("certainty")
     return [*before, *listed, *after]
 
 
 def _table(answer: Answer, style: str) -> str:
+    has_price = any(each.dollars for each in answer.plans)
     shown = [
         {
             "strategy": each.strategy,
-            "GPUs, tenants": f"{each.devices}, {each.per_device} on each" if each.devices else "-",
+            "GPUs, tenants": f"{each.devices}, {each.per_device} on each{_measured(each)}" if each.devices else "-",
             "latency (ms)": each.latency or "-",
             "per GPU": each.work or "-",
+            **({"$ per million": each.dollars or "-"} if has_price else {}),
             "verdict": each.verdict,
         }
         for each in answer.plans
     ]
     return pd.DataFrame(shown).to_markdown(index=False, tablefmt=style, disable_numparse=True) if shown else ""
+
+
+def _measured(plan: PlanLine) -> str:
+    return f" (as {plan.measured})" if plan.measured > plan.per_device else ""

@@ -15,7 +15,7 @@ from sharebench.core.console import format_count
 from sharebench.core.files import read_json
 from sharebench.read.cells.rows import group_by
 from sharebench.read.decide.advice import (
-    TAIL_PERCENTILES,
+    Choice,
     Demand,
     JudgedPart,
     Level,
@@ -27,9 +27,8 @@ from sharebench.read.decide.advice import (
     turning_points,
 )
 from sharebench.read.decide.cost import HOURS_PER_MONTH
-from sharebench.read.decide.rows import PERCENTILES
 from sharebench.read.quantity import format_quantity
-from sharebench.read.slo import LATENCY, PART_LABELS, format_limits, percentile_label
+from sharebench.read.slo import LATENCY, PART_LABELS, dollars_per_million, format_limits, percentile_label
 
 MAX_NAMED = 4
 """The largest number of strategies that a sentence names."""
@@ -70,6 +69,10 @@ class PlanLine(NamedTuple):
     work: str
     per_gpu: float | None
     verdict: str
+    measured: int = 0
+    """The number of tenants on one device that the numbers are of."""
+    dollars: str = ""
+    """The price of a million iterations or requests; empty without a price."""
 
 
 @dataclass(frozen=True)
@@ -115,15 +118,21 @@ def read_decision(path: Path) -> Decision:
 
 
 def verdict_text(plan: Plan, demand: Demand) -> str:
-    """Whether a plan meets the SLO, by which percentiles if not by all p99, and whether surely."""
+    """Whether a plan meets the SLO, by which percentiles, and whether surely."""
     if plan.brings_nothing:
         return "brings nothing"
-    parts = plan.level.slo_parts(demand) if plan.level else []
-    if not parts:
+    level, parts = plan.level, plan.level.slo_parts(demand) if plan.level else []
+    if level is None or not parts:
         return "possible"
-    coarse = [each.name for each in parts if each.percentile != PERCENTILES[0]]
-    by_what = f" by its {' and '.join(coarse)}" if coarse else ""
-    return f"meets the SLO{by_what}{', not surely' if _beyond(parts) else ''}"
+    if plan.lacks_tail:
+        return f"not known: only {' and '.join(each.name for each in level.coarse_parts(demand))}"
+    by_what = " and ".join(each.name for each in parts) + f" with {level.tails_of}" * bool(level.tails_of)
+    return f"meets the SLO by its {by_what}{', not surely' if _beyond(parts) else ''}"
+
+
+def _known(level: Level, demand: Demand) -> str:
+    coarse = [each.name for each in level.coarse_parts(demand)]
+    return f"only the {' and the '.join(coarse)} {'is' if len(coarse) == 1 else 'are'} known"
 
 
 def _beyond(parts: Sequence[JudgedPart]) -> list[str]:
@@ -145,15 +154,20 @@ def answer_question(workload: str, options: Sequence[Option], demand: Demand, un
         reasons.append(
             Reason("scope", "No valid baseline: what sharing costs, against one tenant alone, is not known.")
         )
-    if best.lacks_tail:
-        coarse = [each.name for each in best.level.slo_parts(demand) if each.percentile not in TAIL_PERCENTILES]
-        known = f"the {' and the '.join(coarse)} {'is' if len(coarse) == 1 else 'are'}"
-        reasons.append(Reason("scope", f"Of what meets the SLO, only {known} known: the sample has no tail."))
-    reasons += tie_reasons(plans, demand) + _reasons_against_fewer(best, demand) + no_plan_reasons(plans)
+    if best.level.replicas > best.per_device:
+        few, many = _tenants(best.per_device), best.level.replicas
+        reasons.append(Reason("scope", f"Not measured with {few} on a GPU: the numbers are those of {many}."))
+    if best.level.tails_of:
+        few, many = _tenants(best.level.replicas), best.level.tails_of
+        text = f"Of {few} the tail is not known; what meets the SLO is the tail of {many}, who are not faster."
+        reasons.append(Reason("scope", text))
+    reasons += tie_reasons(plans, demand) + _reasons_against_fewer(plans, demand) + no_plan_reasons(plans)
     changes = [_describe_change(point, best.option.strategy) for point in turning_points(options, demand)]
     reasons += [Reason("change", each) for each in changes]
     reasons += [Reason("certainty", text) for text in _certainty(best, demand)]
     merit = best.level.merit
+    if best.lacks_tail:
+        undecided = undecided or f"not known to keep the SLO ({_known(best.level, demand)})"
     if not undecided and merit is not None and merit.low is None:
         undecided = MEASURED_ONCE
     return decided(workload, plans, demand, reasons, undecided, _facts(best, best.level, demand))
@@ -170,7 +184,7 @@ def decided(
     """The answer whose first plan is the one to take, if there is a winner."""
     best = plans[0]
     assert best.devices is not None and best.level is not None
-    plan = f"{best.option.strategy} on {format_count(best.devices, 'GPU', 'GPUs')}"
+    plan = format_choice((best.option.strategy, best.devices))
     if best.devices < demand.tenants:
         plan += f" instead of {demand.tenants}"
     if best.devices > 1:
@@ -248,8 +262,15 @@ def _facts(best: Plan, level: Level, demand: Demand) -> list[Fact]:
     facts = []
     if (price := demand.price_per_hour) is not None:
         month = price * HOURS_PER_MONTH
-        instead = f"instead of ${demand.tenants * month:,.0f}" if best.devices < demand.tenants else ""
-        facts.append(Fact("a month", f"${best.devices * month:,.0f}", instead))
+        note = f"{HOURS_PER_MONTH} hours"
+        if level.throughput:
+            note += f", {format_quantity(best.total_rate(level.throughput.value, demand))}/s in all"
+            note += "" if level.inverse_latency else " at full load"
+        if best.devices < demand.tenants:
+            note += f"; a GPU each ${demand.tenants * month:,.0f}"
+            if level.throughput and level.gain:
+                note += f", {format_quantity(demand.tenants * level.throughput.value / level.gain)}/s"
+        facts.append(Fact("a month", f"${best.devices * month:,.0f}", note))
     if level.mean is not None and not level.stream:
         facts.append(
             Fact("mean latency", f"{format_quantity(1e3 * level.mean.value)} ms", _over_one(best, level.slowdown))
@@ -282,12 +303,27 @@ def _line(plan: Plan, demand: Demand) -> PlanLine:
     judged, hz = level.tightest_part(demand), level.throughput.value if level.throughput else None
     latency = f"{judged.name} {format_quantity(1e3 * judged.time.value)}" if judged.name else ""
     work = "" if hz is None else f"{format_quantity(hz)}/s" if judged.name else f"× {format_quantity(hz)}"
-    return PlanLine(plan.option.strategy, plan.devices, plan.per_device, latency, work, hz, verdict)
+    dollars = ""
+    if hz and demand.price_per_hour is not None:
+        dollars = format_quantity(
+            dollars_per_million(plan.devices * demand.price_per_hour, plan.total_rate(hz, demand))
+        )
+    return PlanLine(
+        plan.option.strategy, plan.devices, plan.per_device, latency, work, hz, verdict, level.replicas, dollars
+    )
 
 
-def _reasons_against_fewer(best: Plan, demand: Demand) -> list[Reason]:
+def _reasons_against_fewer(plans: Sequence[Plan], demand: Demand) -> list[Reason]:
     """Why the best plan takes more than one device; empty if it takes one."""
+    best = plans[0]
     assert best.devices is not None
+    unknown = [
+        f"{each.option.strategy} on {each.devices} ({_known(each.level, demand)})"
+        for each in plans
+        if each.lacks_tail and each.level and not each.brings_nothing and (each.devices or math.inf) < best.devices
+    ]
+    if unknown and not best.lacks_tail:
+        return [Reason("devices", f"Fewer devices are not known to keep the SLO: {', '.join(unknown)}.")]
     if best.devices == 1 or best.per_device == 1:
         return []
     what = f"Nothing that was measured serves {_tenants(demand.tenants)} on fewer devices"
@@ -299,6 +335,11 @@ def _reasons_against_fewer(best: Plan, demand: Demand) -> list[Reason]:
     return [Reason("devices", f"{what}.")]
 
 
+def format_choice(choice: Choice) -> str:
+    name, devices = choice
+    return f"{name} on {format_count(devices, 'GPU', 'GPUs')}"
+
+
 def _tenants(number: int) -> str:
     return format_count(number, "tenant", "tenants")
 
@@ -306,8 +347,7 @@ def _tenants(number: int) -> str:
 def _describe_change(point: TurningPoint, strategy: str) -> str:
     other, what = point.demand, "there is no answer"
     if point.answer is not None:
-        name, number = point.answer
-        what = f"it is {'still ' if name == strategy else ''}{name} on {format_count(number, 'GPU', 'GPUs')}"
+        what = f"it is {'still ' if point.answer[0] == strategy else ''}{format_choice(point.answer)}"
     limit = format_quantity(1e3 * other.limits.get(point.part, 0.0))
     below, above = ("an SLO", "one") if point.part == LATENCY else (PART_LABELS[point.part], PART_LABELS[point.part])
     match point.what:
@@ -325,8 +365,15 @@ def _certainty(best: Plan, demand: Demand) -> list[str]:
     """Whether the plan meets the SLO with its whole interval; tied plans are named elsewhere."""
     assert best.level is not None
     parts = best.level.slo_parts(demand)
+    if best.lacks_tail:
+        return [f"How sure: {_known(best.level, demand)}; a longer window_seconds gives the tail."]
     if any(each.time.high is None for each in parts or [best.level.tightest_part(demand)]):
         return ["How sure this is cannot be said: without repeats there are no intervals."]
     if beyond := _beyond(parts):
         return [f"How sure: the 95 % interval of {' and '.join(beyond)} reaches beyond the SLO."]
-    return ["How sure: within the SLO with the whole 95 % interval."] if parts else []
+    if not parts:
+        return []
+    p99, limit = best.level.p99, demand.limits.get(LATENCY)
+    if p99 is not None and limit is not None and p99.value > limit:
+        return [f"How sure: the p95 is within the SLO, the p99, {format_quantity(1e3 * p99.value)} ms, is not."]
+    return ["How sure: within the SLO with the whole 95 % interval."]

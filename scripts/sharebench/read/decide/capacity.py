@@ -89,7 +89,7 @@ def describe_capacity(table: pd.DataFrame, workload: str) -> list[str]:
     """Sentences on the capacity of each strategy, and on those for which this level serves most of its sweep."""
     own = table[(table["workload"] == workload) & (table["capacity_tenants"] > 0)]
     served = [
-        f"{row['strategy']} {row['capacity_tenants']} ({row['capacity_hz']:.3g} requests/s, "
+        f"{row['strategy']} {row['capacity_tenants']} ({row['percentile']}, {row['capacity_hz']:.3g} requests/s, "
         f"{row['capacity_tokens_hz']:.4g} tokens/s)"
         for row in own.sort_values("capacity_hz", ascending=False, kind="stable").to_dict("records")
     ]

@@ -1,8 +1,9 @@
 """From tables to a decision: cost, capacity and advice of a study."""
 
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ import pandas as pd
 
 from sharebench.core.files import Refusal, read_json, replace_atomically, write_json
 from sharebench.model.capabilities import unsupported_reason
-from sharebench.model.question import Question
+from sharebench.model.question import Deployment, Question
 from sharebench.model.records.references import device_name, read_device
 from sharebench.model.strategies import all_strategies, is_control, node_strategies
 from sharebench.model.strategy import Strategy
@@ -20,7 +21,7 @@ from sharebench.read.cells.rows import group_by
 from sharebench.read.columns import TableRow, csv_text, read_table, table_frame
 from sharebench.read.decide import advice_text, documented
 from sharebench.read.decide.advice import Demand, Level, Option
-from sharebench.read.decide.answers import ON_A_STAND_IN, Answer, Reason, answer_question
+from sharebench.read.decide.answers import ON_A_STAND_IN, Answer, Reason, answer_question, format_choice
 from sharebench.read.decide.capacity import capacity_table, describe_capacity
 from sharebench.read.decide.cost import cost_table
 from sharebench.read.decide.device import DeviceLimits, device_limits
@@ -30,6 +31,10 @@ from sharebench.read.decide.relative import jobs_answer, mix_answer
 from sharebench.read.decide.rows import SummaryRow, summary_rows
 from sharebench.read.finished import NoResults
 from sharebench.read.slo import LATENCY, slo_limits
+from sharebench.study.wrong_answers import is_never_wrong
+
+DEPLOYED_WITH: Mapping[Deployment, str] = {"device-plugin": "NVIDIA's device plugin", "claims": "resource claims"}
+"""Where all that a host can do cannot be had."""
 
 
 @dataclass(frozen=True)
@@ -167,10 +172,37 @@ def answer(results: Results, question: Question) -> Answered:
     cost = cost_table(results.summary, demand.price_per_hour, slo, studies)
     levels = {workload: name for name, sweep in sweeps_by_entry(results.config).items() for workload in sweep.values}
     capacity = capacity_table(results.summary, slo, results.workloads, levels, studies)
+    rows: list[TableRow] = []
+    answers = []
+    elsewhere: Mapping[Deployment, Mapping[str, Answer]] = {}
+    if results.device.kind == "nvidia" and terms.deploy in ("auto", "host"):
+        asked = {deploy: terms._replace(deploy=deploy) for deploy in DEPLOYED_WITH}
+        elsewhere = {
+            deploy: {each.workload: each for each, *_ in _answers(results, demand, question, other)}
+            for deploy, other in asked.items()
+        }
+    for found, available, own_demand in _answers(results, demand, question, terms):
+        rows += advice_text.advice_rows(found.workload, available, own_demand, results.strategies)
+        more = _more_reasons(results, found.workload, slo, [*own_demand.limits], capacity) if available else []
+        others = {deploy: known[found.workload] for deploy, known in elsewhere.items()}
+        kept = [*found.reasons, *_deployment_reasons(results, found, others), *more]
+        answers.append(replace(found, reasons=kept))
+    caption = f"Advice for {advice_text.describe_question(demand)}, from {results.name}"
+    return Answered(
+        {"cost": cost, "capacity": capacity, "advice": table_frame("advice", rows, studies=studies)}, answers, caption
+    )
+
+
+def _answers(
+    results: Results, demand: Demand, question: Question, terms: Terms
+) -> Iterator[tuple[Answer, Sequence[Option], Demand]]:
+    """The answers with options and demand of each workload; mixes and jobs have no such options."""
+    undecided = "" if results.is_gpu else ON_A_STAND_IN
     wanted = question.get("workloads")
-    workloads = [name for name in results.workloads if results.is_shared(name) and (wanted is None or name in wanted)]
-    options = {
-        name: strategy_options(
+    for name in results.workloads:
+        if not results.is_shared(name) or not (wanted is None or name in wanted):
+            continue
+        available = strategy_options(
             name,
             results.summary,
             results.strategies,
@@ -178,23 +210,31 @@ def answer(results: Results, question: Question) -> Answered:
             results.faults,
             results.config["workload_catalogue"][name].load.arrival != "closed",
             terms,
+            is_never_wrong(results.config, name),
         )
-        for name in workloads
-    }
-    rows: list[TableRow] = []
-    answers = []
-    undecided = "" if results.is_gpu else ON_A_STAND_IN
-    for name, available in options.items():
-        applying = [part for part in slo if part == LATENCY or any(option.streams for option in available)]
-        own_demand = replace(demand, limits={part: slo[part] for part in applying})
-        rows += advice_text.advice_rows(name, available, own_demand, results.strategies)
-        found = answer_question(name, available, own_demand, undecided)
-        answers.append(replace(found, reasons=[*found.reasons, *_more_reasons(results, name, slo, applying, capacity)]))
-    answers += _relative_answers(results, demand, question, terms, undecided)
-    caption = f"Advice for {advice_text.describe_question(demand)}, from {results.name}"
-    return Answered(
-        {"cost": cost, "capacity": capacity, "advice": table_frame("advice", rows, studies=studies)}, answers, caption
-    )
+        streams = any(option.streams for option in available)
+        limits = {part: limit for part, limit in demand.limits.items() if part == LATENCY or streams}
+        own_demand = replace(demand, limits=limits)
+        yield answer_question(name, available, own_demand, undecided), available, own_demand
+    for each in _relative_answers(results, demand, question, terms, undecided):
+        yield each, (), demand
+
+
+def _deployment_reasons(results: Results, found: Answer, others: Mapping[Deployment, Answer]) -> list[Reason]:
+    """What a host's answer is where the tenants are deployed otherwise; and what a cluster's `mps` is."""
+    if found.strategy not in results.strategies:
+        return []
+    taken = results.strategies[found.strategy]
+    is_plugins = documented.has_limits(taken) and not documented.has_limits(all_strategies(results.config)[taken.name])
+    if is_plugins:
+        text = f"{taken.name} of a cluster caps each of N tenants at 100/N of the SMs and memory; a host's does not."
+        return [Reason("scope", text)]
+    differing = [
+        f"with {DEPLOYED_WITH[deploy]} (--deploy {deploy}) it is {format_choice((each.strategy, each.devices))}"
+        for deploy, each in others.items()
+        if each.strategy and each.strategy != found.strategy
+    ]
+    return [Reason("scope", f"{taken.name} is for a host; {'; '.join(differing)}.")] if differing else []
 
 
 def _more_reasons(
@@ -223,10 +263,10 @@ def _relative_answers(
 ) -> list[Answer]:
     """The answers for mixes and jobs, which have no SLO."""
 
-    def shared(strategy: Strategy, levels: Mapping[int, Level]) -> Option:
+    def shared(workload: str, strategy: Strategy, levels: Mapping[int, Level]) -> Option:
         fault = results.faults.get(strategy.name, documented.fault_isolation(strategy))
         unavailable = unavailable_reason(strategy, terms)
-        known = hazards(strategy, levels)
+        known = {} if is_never_wrong(results.config, workload) else hazards(strategy, levels)
         return Option(
             strategy.name, levels, fault, documented.effort(strategy)[0], hazards=known, unavailable=unavailable
         )
@@ -234,13 +274,13 @@ def _relative_answers(
     wanted = question.get("workloads")
     sharing = {name: each for name, each in results.strategies.items() if each.mechanism != ("exclusive",)}
     found = [
-        mix_answer(name, rows, sharing, shared, demand, undecided)
+        mix_answer(name, rows, sharing, partial(shared, name), demand, undecided)
         for name, rows in group_by(results.mixes, lambda row: row.workload).items()
         if wanted is None or name in wanted
     ]
     if results.jobs is not None:
         found += [
-            jobs_answer(str(name), rows, sharing, results.queue, shared, demand, undecided)
+            jobs_answer(str(name), rows, sharing, results.queue, partial(shared, str(name)), demand, undecided)
             for name, rows in results.jobs.groupby("workload", sort=False)
             if wanted is None or name in wanted
         ]

@@ -19,8 +19,8 @@ class DeviceLimits:
         """The reason why the device cannot hold this number of tenants of the strategy; None if it can."""
         if strategy.mechanism[0] == "exclusive" and replicas > 1:
             return "exclusive means one tenant"
-        if strategy.own_replicas is not None and replicas not in strategy.own_replicas:
-            return "the strategy has other numbers of tenants"
+        if (own := strategy.lengths()) and replicas not in own.values():
+            return "its limits are for another number of tenants"
         if sum(map(slice_count, strategy.layout(replicas))) > self.mig_slices:
             return f"more than {self.mig_slices} MIG slices"
         if (why := strategy.profile_shortage(replicas)) is not None:

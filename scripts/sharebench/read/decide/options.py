@@ -52,8 +52,12 @@ def strategy_options(
     faults: Mapping[str, Isolation],
     is_open_load: bool = False,
     terms: Terms = USUAL,
+    never_wrong: bool = False,
 ) -> list[Option]:
-    """One option per strategy of the workload, in the catalogue's order; `faults` is measured fault isolation."""
+    """One option per strategy of the workload, in the catalogue's order.
+
+    `faults` is measured fault isolation; no share of the SMs makes a workload wrong that is `never_wrong`.
+    """
     options = []
     alone = next((row.metrics.get(TOTAL) for row in summary if row.workload == workload and _is_alone(row)), None)
     for name, strategy in strategies.items():
@@ -81,7 +85,7 @@ def strategy_options(
                     max_by_memory=tenants_in_memory(measured),
                     streams=streams,
                     unavailable=unavailable_reason(strategy, terms),
-                    hazards=hazards(strategy, levels),
+                    hazards={} if never_wrong else hazards(strategy, levels),
                 )
             )
     return options
@@ -149,6 +153,7 @@ def _level(row: SummaryRow, rows: Sequence[SummaryRow], strategy: Strategy, is_o
         throughput=row.metrics.get(TOTAL),
         performance=isolation,
         inverse_latency=mean and mean.inverse_times(1),
+        p99=row.percentile("p99"),
         stream={part: (name, row.metrics[percentile_column(name, part)]) for part, name in names.items()},
         tokens=row.metrics.get(TOKENS),
         mean=row.metrics.get(MEAN),
