@@ -53,6 +53,8 @@ endef
 NAME := main
 # One worker more than a small machine has cores, since a core is idle while a test waits for its windows.
 WORKERS := 3
+# The tests of `make test`; `make test MARKS=` runs the thorough ones too.
+MARKS ?= not thorough
 # Three workers, since tests mostly wait; each starts a test bed of its own. A running test bed can have one user only.
 CLUSTER_WORKERS := $(if $(SHAREBENCH_TESTBED_NAME),,-n 3 --dist loadgroup)
 TESTBED := PYTHONPATH=tests $(BIN)/python -m cluster.testbed
@@ -80,7 +82,7 @@ findings: $(VENV)/run.stamp
 	@$(BIN)/python scripts/documents.py results/paper/together/repository --write
 
 test: lint
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not thorough" --ignore=tests/cluster
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "$(MARKS)" --ignore=tests/cluster
 
 test-thorough: $(VENV)/dev.stamp
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m thorough --ignore=tests/cluster
