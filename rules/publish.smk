@@ -48,6 +48,7 @@ rule paper_together:
         PUBLISHED / "literature.csv",
         lambda _: [ROOT / path for path in documents_with_blocks(ROOT)],
         sorted(PUBLISHED.glob("*/bare-loop/*")),
+        sorted(PUBLISHED.glob("*/hosts.csv")),
         [sorted((PUBLISHED / name).glob("tables/*")) for name in PUBLISHED_DATA_SETS],
     output:
         directory("<results>/paper/together"),

@@ -18,6 +18,7 @@ from sharebench.model.config.load import load
 from sharebench.model.records.types import Provenance
 from sharebench.model.strategies import control_name
 from sharebench.model.study_config import from_json
+from sharebench.read.columns import read_table
 from sharebench.read.decide import decide
 from sharebench.read.report.words import format_number
 from sharebench.read.statistics.intervals import log_interval
@@ -214,7 +215,36 @@ def devices_table(datasets: Mapping[str, DataSet]) -> str:
 
     Only workloads that never pause count. The table has the spread between devices and on one device.
     """
-    return markdown([_devices_row(workload, found) for workload, found in sorted(_device_baselines(datasets).items())])
+    hosts = _hosts(datasets)
+    baselines = sorted(_device_baselines(datasets).items())
+    return markdown([_devices_row(workload, found) | _hosts_columns(found, hosts) for workload, found in baselines])
+
+
+def _hosts(datasets: Mapping[str, DataSet]) -> dict[str, str]:
+    """Device → its host, from the records or, where old ones do not name it, from hosts.csv of the publication."""
+    found: dict[str, str] = {}
+    for data in datasets.values():
+        if (path := data.folder.parent / "hosts.csv").is_file():
+            table = read_table(path)
+            found |= dict(zip(table["device"], table["host"], strict=True))
+        found |= {device: place.machine for device, place in data.places.items() if place.machine}
+    return found
+
+
+def _hosts_columns(by_device: Mapping[str, list[float]], hosts: Mapping[str, str]) -> dict[str, str]:
+    """The spread between hosts with several devices, and on these hosts; blank for fewer than two."""
+    by_host: dict[str, list[float]] = {}
+    for device in by_device.keys() & hosts.keys():
+        by_host.setdefault(hosts[device], []).append(log_interval(by_device[device]).value)
+    several = {host: sorted(means) for host, means in sorted(by_host.items()) if len(means) > 1}
+    spread = measure_spread(several.values()) if len(several) > 1 else None
+    within, p = (spread.within_percent, spread.probability) if spread else (None, None)
+    return {
+        "hosts": str(len(several)) if spread else "",
+        "between hosts": f"{spread.between_percent:.2f} %" if spread else "",
+        "between devices of one": "" if within is None else f"{within:.2f} %",
+        "p of hosts": "" if p is None else f"{p:.2g}",
+    }
 
 
 def _devices_row(workload: str, by_device: Mapping[str, list[float]]) -> dict[str, str]:

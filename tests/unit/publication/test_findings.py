@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
@@ -18,7 +19,7 @@ from unit.papers import H200, data_set, publish
 from publication import build, cross_checks, documents, findings, rebuild, tables
 from publication.cross_checks import PublishedRatio
 from publication.findings import Contradicted, Filler, Source
-from publication.numbers import Number
+from publication.numbers import DataSet, Number
 from sharebench.datasets import dataset
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -268,9 +269,10 @@ def test_a_finding_without_a_figure_of_its_study_draws_its_own_numbers(tmp_path:
     assert "turns over MPS: 2" in svg and "NVIDIA H200" in svg
 
 
-def test_baselines_on_several_devices_are_compared(tmp_path: Path) -> None:
-    publish(tmp_path, "gpu/one", devices="aab")
-    publish(tmp_path, "gpu/two", devices="b")
+def baselines_on(tmp_path: Path, one: str, two: str) -> dict[str, DataSet]:
+    """Two studies of one tenant alone: 1.17, 1.235 and 1.3 s, each on the next of these devices."""
+    publish(tmp_path, "gpu/one", devices=one)
+    publish(tmp_path, "gpu/two", devices=two)
     datasets = {name: data_set(tmp_path, name) for name in ("gpu/one", "gpu/two")}
     for name, data in datasets.items():
         path = tmp_path / "made" / name / "tables/cells.csv"
@@ -278,12 +280,29 @@ def test_baselines_on_several_devices_are_compared(tmp_path: Path) -> None:
         alone = cells[(cells["strategy"] == "exclusive") & (cells["tenant"] == 0)]
         alone.assign(replicas=1).to_csv(path, index=False)
         data.manifest["config"] |= {"baseline": "exclusive", "workload_catalogue": {"net": {"load": CLOSED}}}
-    # Latencies alone are 1.3 times 0.9, 0.95 and 1.0 s in both studies; device a has the first two of the first study.
+    return datasets
+
+
+def test_baselines_on_several_devices_are_compared(tmp_path: Path) -> None:
+    datasets = baselines_on(tmp_path, "aab", "b")
     means = [stats.gmean(own) for own in ([1.17, 1.235], [1.3, 1.17, 1.235, 1.3])]
     between = 100 * float(pd.Series([math.log(mean) for mean in means]).std())
     (line,) = tables.devices_table(datasets).splitlines()[2:]
     assert line.startswith("| `net` | 2 | 6 | ") and f"| {between:.2f} % |" in line
+    assert line.endswith(" |  |  |  |  |"), "no host is known"
     assert tables.devices_table({"gpu/two": datasets["gpu/two"]}) == tables.markdown([])
+
+
+def test_hosts_that_are_known_are_compared(tmp_path: Path) -> None:
+    datasets = baselines_on(tmp_path, "abc", "d")
+    (tmp_path / "published/gpu/hosts.csv").write_text("device,host\na,X\nb,X\nc,Y\nd,Y\n")
+    hosts = np.log([1.17, 1.235]), np.log([1.3, stats.gmean([1.17, 1.235, 1.3])])
+    between, within = (
+        100 * np.std([own.mean() for own in hosts], ddof=1),
+        100 * math.sqrt(np.mean([own.var(ddof=1) for own in hosts])),
+    )
+    (line,) = tables.devices_table(datasets).splitlines()[2:]
+    assert line.endswith(f"| 2 | {between:.2f} % | {within:.2f} % | {stats.f_oneway(*hosts).pvalue:.2g} |")
 
 
 CLOSED = {"arrival": "closed"}
