@@ -45,7 +45,7 @@ def test_advise_answers_from_the_records_and_changes_nothing(finished: Checkout)
     # Latency is 2 + 500 / 108 ms alone, 11.3 ms for two under MPS, longer under time-slicing, and 37.7 ms with MIG.
     flat = " ".join(said.split())
     assert (
-        "alpha: no winner, since it was not a GPU; ahead: exclusive on 2 GPUs, one tenant on each: a month $5,760,"
+        "alpha: no winner, since it was not a GPU; ahead: exclusive on 2 GPUs, one tenant on each: a month $5,760 ("
         in flat
     )
     assert finished.files() == files
