@@ -8,7 +8,7 @@ from tables import rows
 
 def test_another_question_rebuilds_only_the_advice(finished: Checkout) -> None:
     answered: Jobs = {"decide": {""}, "report": {""}}
-    for key in ("tenants=2", "isolation=fault"):
+    for key in ("tenants=2", "isolation=fault", "deploy=device-plugin"):
         assert finished.run(config=[key], options=["--dry-run"]).ok().jobs == answered
     assert finished.run(config=["price_per_hour=4.0"]).ok().jobs == answered
     assert finished.run(config=["price_per_hour=4.0"]).ok().jobs == {}

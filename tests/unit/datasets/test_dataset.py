@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from unit.edited import edited_json
-from unit.studies import W, base_config, config_with, simulated, study_with
+from unit.studies import QUESTION, W, base_config, config_with, simulated, study_with
 
 from publication import rebuild
 from sharebench.datasets import dataset
@@ -232,7 +232,7 @@ def test_a_question_takes_given_keys_and_else_those_of_the_data_set() -> None:
     asked = load(base_config() | {"isolation": "none", "slo": None, "price_per_hour": 2.0})
     given = ["isolation", "slo", "price_per_hour"]
     nothing = dict.fromkeys(("latency_ms", "ttft_ms", "itl_ms", "tpot_ms"))
-    expected = {"isolation": "none", "slo": nothing, "tenants": 3, "price_per_hour": 2.0}
+    expected = QUESTION | {"slo": nothing, "tenants": 3, "price_per_hour": 2.0}
     assert dataset.resolve_question(asked, given, [], study) == expected, "defaults can be asked for"
     assert dataset.resolve_question(asked, [], [], study) == {key: study.config[key] for key in dataset.QUESTION_KEYS}
 

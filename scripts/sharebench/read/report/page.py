@@ -215,7 +215,7 @@ def read_image(results: Path, name: str) -> FigureImage | None:
     width = re.search(r'<svg[^>]* width="([\d.]+)pt"', text)
     description = re.search(r"<dc:description>(.*?)</dc:description>", text, re.DOTALL)
     said = html.escape(f"{catalogue.ENTRIES[name].title}. {html.unescape(description[1]) if description else ''}")
-    element = re.sub("<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    element = re.sub("^.*?(?=<svg)|<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     # Figures are on one page, where an id may occur once.
     element = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{name}-", element)
     return FigureImage(
