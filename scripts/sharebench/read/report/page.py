@@ -18,7 +18,6 @@ import yaml
 
 from sharebench.core.files import REPOSITORY, read_json, replace_atomically
 from sharebench.model.config.files import OWN_FILES, merged
-from sharebench.model.config.load import load
 from sharebench.model.records.types import NodeFacts
 from sharebench.model.strategies import control_name
 from sharebench.model.strategy import Strategy
@@ -189,7 +188,7 @@ def report_context(data: Path, results: Path) -> dict[str, Any]:
 
 def changed_keys(config: StudyConfig) -> list[tuple[str, str]]:
     """The keys whose values are not the defaults, and the values, as text; without the catalogues."""
-    own = to_json(load(merged([REPOSITORY / "config" / name for name in OWN_FILES], [])))
+    own = merged([REPOSITORY / "config" / name for name in OWN_FILES], [])
 
     def changed(values: Mapping[str, Any], defaults: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
         for key, value in values.items():
