@@ -49,16 +49,8 @@ STUDIES = 2000
 REPEATS = 5
 ITERATIONS = 40
 """Iterations of a tenant in the slowest cell; the fastest has about four times as many."""
-POINTS = (
-    ("exclusive", 1),
-    ("exclusive-again", 1),
-    ("time-slicing", 2),
-    ("time-slicing", 4),
-    ("mps", 2),
-    ("mps", 4),
-    ("mig", 1),
-    ("mig", 4),
-)
+REPLICAS = {"exclusive": (1,), "exclusive-again": (1,), "time-slicing": (2, 4), "mps": (2, 4), "mig": (1, 4)}
+POINTS = tuple((strategy, count) for strategy, counts in REPLICAS.items() for count in counts)
 MECHANISMS = {"exclusive-again": "exclusive"}
 SILENT: Noise = {
     "cell_cv": 0.0,

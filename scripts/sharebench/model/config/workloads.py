@@ -147,7 +147,7 @@ def load_problems(load: Load) -> Iterator[tuple[str, str]]:
         yield "", f"{load.arrival} needs rate_hz or rate_of_capacity, {how_many} given; give exactly one"
     for key, most in MOST.items():
         swept = getattr(load, key) or 0
-        if (highest := max(swept) if isinstance(swept, tuple) else swept) > most:
+        if (highest := max(swept) if isinstance(swept, list | tuple) else swept) > most:
             yield key, f"{highest:g} is above {most}, the most that our client can send; give less"
     if load.arrival == "closed" and load.rate_for == "all":
         yield "rate_for", "'all' has no effect on a closed load; use concurrency_total for that"
