@@ -221,9 +221,9 @@ def test_a_client_that_sends_late_is_invalid(late_seconds: float, passed: bool) 
     assert "generator_late" not in verdicts(served(loop_tenant(0.005))), "older records do not say"
 
 
-@pytest.mark.parametrize(("hung", "errors", "unfinished"), [(0, 0, 0), (1, 0, 1), (3, 0, 3), (1, 10_000, 0)], ids=str)
+@pytest.mark.parametrize(("hung", "errors", "unfinished"), [(0, 0, 0), (1, 0, 1), (3, 0, 3), (1, 4, 0)], ids=str)
 def test_requests_that_hang_from_before_the_window_are_censored(hung: int, errors: int, unfinished: int) -> None:
-    """Four in flight; each that hangs is in no latency. What very many failures took is not known."""
+    """Four in flight; each that hangs is in no latency. What failures took is not known."""
     tenant = served(loop_tenant(0.005)) | {"errors": errors}
     seconds = window_seconds(record())
     tenant["load"] = tenant["load"] | {"in_flight_mean": tenant["sum_seconds"] / seconds + hung}

@@ -185,6 +185,32 @@ def test_a_cordon_by_someone_else_stays(cluster: FakeCluster, tmp_path: Path) ->
     assert cluster.store[NODE]["spec"] == {"unschedulable": True}
 
 
+def test_a_node_is_restored_without_the_right_to_cordon_it(
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, before = opened(cluster, tmp_path), copy.deepcopy(cluster.store[NODE])
+    node.ensure(state("time-slicing"))
+    patched = node.cluster.api.patch
+
+    def patch(path: str, body: Any, **more: Any) -> Any:
+        if body.get("spec", {}).get("unschedulable"):
+            raise ApiRefused(403, "no cordon")
+        return patched(path, body, **more)
+
+    monkeypatch.setattr(node.cluster.api, "patch", patch)
+    assert node.restore()
+    assert cluster.store[NODE]["spec"] == before["spec"]
+    assert cluster.store[NODE]["metadata"]["labels"] == before["metadata"]["labels"]
+
+
+def test_our_cordon_that_someone_lifted_is_set_again(cluster: FakeCluster, tmp_path: Path) -> None:
+    node = opened(cluster, tmp_path)
+    node.cluster.reserve("cordon")
+    cluster.store[NODE]["spec"]["unschedulable"] = False
+    node.cluster.reserve("cordon")
+    assert cluster.store[NODE]["spec"]["unschedulable"]
+
+
 def test_a_node_that_cannot_be_restored_is_given_back_all_the_same(cluster: FakeCluster, tmp_path: Path) -> None:
     node = opened(cluster, tmp_path)
     node.ensure(state("time-slicing"))

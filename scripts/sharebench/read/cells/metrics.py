@@ -73,7 +73,7 @@ def percentile_note(name: str, cells: Sequence[MeasuredCell]) -> str | None:
         return None
     share = "" if len(blank) == len(cells) else f" in {len(blank)} of {len(cells)} cells"
     failed = max(cell.failed_ratio for cell in blank)
-    if failed > 1 - PERCENTILES[percentile_of(name)]:
+    if failed >= 1 - PERCENTILES[percentile_of(name)]:
         return f"{PERCENTILE_LABELS[name]} is not known: {failed:.1%} failed{share}"
     if name in STAGE_METRICS:
         stage, percentile = STAGE_METRICS[name]

@@ -279,8 +279,11 @@ def _offered_hz(tenant: TenantRecord, length_seconds: float) -> float | None:
     return (tenant["count"] + tenant["errors"] + load["drops"] + load["censored"]) / length_seconds
 
 
-def _stage_percentiles(stages: Mapping[str, StageSample]) -> dict[str, Quantile]:
-    known = {stage: supported_percentiles(sample.histogram, sample.effective_count) for stage, sample in stages.items()}
+def _stage_percentiles(stages: Mapping[str, StageSample], failed: float) -> dict[str, Quantile]:
+    known = {
+        stage: supported_percentiles(sample.histogram, sample.effective_count, failed)
+        for stage, sample in stages.items()
+    }
     return {
         name: known[stage][percentile]
         for name, (stage, percentile) in STAGE_METRICS.items()
@@ -314,10 +317,9 @@ def _failed_ratio(tenants: Sequence[TenantRecord]) -> float:
 def _percentiles(
     tenants: Sequence[TenantRecord], histogram: Histogram, effective: float, stages: Mapping[str, StageSample]
 ) -> dict[str, Quantile]:
-    """Percentiles of all that began: of more failures than are beyond a percentile, it is not known."""
-    found = _latency_percentiles(tenants, histogram, effective) | _stage_percentiles(stages)
-    most = 1 - _failed_ratio(tenants)
-    return {name: quantile for name, quantile in found.items() if PERCENTILES[percentile_of(name)] <= most}
+    """Percentiles of all that began, as if what failed had taken longer than all else."""
+    failed = _failed_ratio(tenants)
+    return _latency_percentiles(tenants, histogram, effective, failed) | _stage_percentiles(stages, failed)
 
 
 def percentile_of(name: str) -> str:
@@ -326,7 +328,7 @@ def percentile_of(name: str) -> str:
 
 
 def _latency_percentiles(
-    tenants: Sequence[TenantRecord], histogram: Histogram, effective: float
+    tenants: Sequence[TenantRecord], histogram: Histogram, effective: float, failed: float
 ) -> dict[str, Quantile]:
     """Percentiles of these tenants together, from `histogram`, or from their own buckets for scraped programs."""
     counted = [tenant for tenant in tenants if tenant["count"]]
@@ -334,17 +336,23 @@ def _latency_percentiles(
     if not scraped:
         smallest = min((tenant["min_seconds"] or 0.0 for tenant in counted), default=0.0)
         largest = max((tenant["max_seconds"] or 0.0 for tenant in counted), default=0.0)
-        found = supported_percentiles(histogram, effective)
+        found = supported_percentiles(histogram, effective, failed)
         return {name: quantile.within(smallest, largest) for name, quantile in found.items()}
     stored = [buckets for tenant in scraped if (buckets := tenant.get("foreign_histogram")) is not None]
     merged = merge_foreign(map(ForeignHistogram.from_record, stored))
-    return {} if merged is None or len(stored) < len(counted) else supported_percentiles(merged, merged.count)
+    return {} if merged is None or len(stored) < len(counted) else supported_percentiles(merged, merged.count, failed)
 
 
-def supported_percentiles(histogram: Histogram | ForeignHistogram, count: float) -> dict[str, Quantile]:
-    """The percentiles for which `count` independent iterations suffice and whose bucket has two finite bounds."""
-    names = [name for name, needed in NEEDED_COUNT.items() if count >= needed]
-    found = histogram.quantiles([PERCENTILES[name] for name in names]) if names else []
+def supported_percentiles(
+    histogram: Histogram | ForeignHistogram, count: float, failed: float = 0.0
+) -> dict[str, Quantile]:
+    """The percentiles for which `count` independent iterations suffice and whose bucket has two finite bounds.
+
+    They are those of all that began, of which the share `failed` is not in the histogram.
+    """
+    places = {name: q / (1 - failed) for name, q in PERCENTILES.items() if q < 1 - failed}
+    names = [name for name, place in places.items() if count >= required_count(place)]
+    found = histogram.quantiles([places[name] for name in names]) if names else []
     return {name: quantile for name, quantile in zip(names, found, strict=True) if quantile.is_bounded}
 
 

@@ -238,7 +238,7 @@ def _problem(option: Option, replicas: int, level: Level | None, demand: Demand)
 
 
 def advise(options: Iterable[Option], demand: Demand) -> list[Plan]:
-    """All plans, the best first: by rank, then by throughput per device, or under an open load by mean latency.
+    """All plans, the best first: by rank, then by throughput per tenant, or under an open load by mean latency.
 
     Tied plans are ordered by effort. Strategies without a plan come last.
     """

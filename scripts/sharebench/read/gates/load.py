@@ -155,16 +155,15 @@ def _littles_law_and_limit(tenant: TenantRecord, in_flight_mean: float, seconds:
 def hung_requests(tenant: TenantRecord, seconds: float) -> int:
     """Requests of a closed loop that were in flight all through the window: the part of Little's law that is missing.
 
-    Requests that cross an edge of the window explain a part of it (`_crossing`), and so may each that failed.
+    Requests that cross an edge of the window explain a part of it; how long those that failed took is not known.
     """
     load, longest = load_of(tenant), tenant["max_seconds"]
     in_flight = load["in_flight_mean"]
-    is_judged = tenant.get("measured_by") == "client" and load["planned_rate_hz"] is None
+    is_judged = tenant.get("measured_by") == "client" and load["planned_rate_hz"] is None and not tenant["errors"]
     if not is_judged or in_flight is None or longest is None:
         return 0
     missing = in_flight * seconds - tenant["sum_seconds"]
-    explained = _crossing_seconds(tenant, seconds, longest) + tenant["errors"] * longest
-    return round(missing / seconds) if missing > explained else 0
+    return round(missing / seconds) if missing > _crossing_seconds(tenant, seconds, longest) else 0
 
 
 def _crossing_seconds(tenant: TenantRecord, seconds: float, longest: float) -> float:

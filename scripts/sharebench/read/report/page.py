@@ -196,10 +196,8 @@ def changed_keys(config: StudyConfig) -> list[tuple[str, str]]:
             if isinstance(value, dict) and isinstance(default, dict):
                 yield from changed(value, default, f"{path}{key}.")
             elif value != default:
-                yield (
-                    f"{path}{key}",
-                    yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=math.inf).strip(" .\n"),
-                )
+                text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=math.inf)
+                yield f"{path}{key}", text.removesuffix("...\n").strip()
 
     asked = {key: value for key, value in to_json(config).items() if key not in UNASKED_KEYS}
     return list(changed(asked, own, ""))

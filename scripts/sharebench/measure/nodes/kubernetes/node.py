@@ -373,11 +373,8 @@ class ClusterNode(Node):
         saved = self.cluster.saved_state()
         if state is None:
             if saved is not None:
-                self.cluster.reserve("cordon")
-                try:
+                with self.cluster.cordoned():
                     self._restore_accesses(list(saved))
-                finally:
-                    self.cluster.reserve(None)
                 self.cluster.write_saved_state(None)
             return
         if saved is None:

@@ -1,7 +1,8 @@
 """The measured node and its cluster, as every access needs them: API, pods, NVIDIA's stack, saved state."""
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -176,6 +177,19 @@ class Cluster:
     def reserve(self, by: reservation.Reserved | None) -> None:
         """Keep other pods away from the node, or with None give it back to them. Raises NodeError."""
         patch_with_retry(self.api, self.path, lambda node: reservation.patch(node, by))
+
+    @contextmanager
+    def cordoned(self) -> Iterator[None]:
+        """Cordon the node for a restore and then give it back. Raises NodeError, but not where a cordon is refused."""
+        try:
+            self.reserve("cordon")
+        except NodeError:
+            # Pods of DaemonSets, which a restore restarts, do not tolerate our taint.
+            self.reserve(None)
+        try:
+            yield
+        finally:
+            self.reserve(None)
 
     def set_labels(self, labels: Mapping[str, str | None]) -> None:
         self.api.patch(self.path, {"metadata": {"labels": dict(labels)}})

@@ -40,7 +40,7 @@ def patch(node: Json, by: Reserved | None) -> Json:
     """
     by_others, is_ours = is_cordoned_by_others(node), is_our_cordon(node)
     wanted = None if by == "cordon" and by_others else by
-    if wanted == "cordon" and is_ours:
+    if wanted == "cordon" and is_ours and node["spec"].get("unschedulable"):
         return {}
     taints = [*foreign_taints(node), *([{"key": TAINT, "value": "true", "effect": EFFECTS[wanted]}] if wanted else [])]
     spec: Json = {} if taints == _taints(node) else {"taints": taints or None}
