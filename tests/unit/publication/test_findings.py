@@ -308,8 +308,7 @@ def test_hosts_that_are_known_are_compared(tmp_path: Path) -> None:
 CLOSED = {"arrival": "closed"}
 TYPED = re.compile(r"(?<![\w.])\d[\d.,]*\s?(?:[µnm]?s|%|times|×|[MG]Hz|GiB|MiB|W)(?!\w)")
 # These are levels of intervals and tests, a share of the probe's runs, and the limit of the bare loop.
-# Levels of confidence, and the SLO that a row asks with.
-ALLOWED = {"95 %", "5 %", "90 %", "2 %", "50 ms"}
+ALLOWED = {"95 %", "5 %", "90 %", "2 %"}
 
 
 def typed_measures(text: str) -> set[str]:
