@@ -317,7 +317,7 @@ def _failed_ratio(tenants: Sequence[TenantRecord]) -> float:
 def _percentiles(
     tenants: Sequence[TenantRecord], histogram: Histogram, effective: float, stages: Mapping[str, StageSample]
 ) -> dict[str, Quantile]:
-    """Percentiles of all that began, as if what failed had taken longer than all else."""
+    """Percentiles of all that began, as if what failed had taken longer than everything else."""
     failed = _failed_ratio(tenants)
     return _latency_percentiles(tenants, histogram, effective, failed) | _stage_percentiles(stages, failed)
 
