@@ -237,6 +237,9 @@ def main() -> None:
                 "tenants": 4,
                 "isolation": "none",
                 "price_per_hour": 4.0,
+                "margin_percent": 5.0,
+                "deploy": "auto",
+                "one_process": False,
             }
         )
         decided = results / ".sharebench/decided/x"

@@ -12,16 +12,19 @@ import shlex
 import string
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import click
 import pytest
 import yaml
 from pipeline.conftest import copied
-from pipeline.harness import REPOSITORY, SNAKEMAKE, TIMEOUT_SECONDS, Checkout, is_disturbed
+from pipeline.harness import REPOSITORY, SNAKEMAKE, TIMEOUT_SECONDS, Checkout
 from pipeline.prefork import Forked
 
 from sharebench import cli
 from sharebench.core.files import Refusal
+from sharebench.model.records.types import CellRecord
+from sharebench.read.gates.gates import evaluate
 
 pytestmark = pytest.mark.thorough
 
@@ -233,7 +236,8 @@ def test_the_tutorial_measures_two_tenants_under_each_strategy_that_shares(check
     assert largest > 1 and shared
     for record in map(checkout.record, shared):
         assert record["status"] == "ok" and len(record["tenants"]) == largest
-        is_disturbed(record)  # fails where another gate than those of a busy machine did
+        failed = {gate["name"] for gate in evaluate(cast(CellRecord, record)) if not gate["passed"]}
+        assert failed.isdisjoint({"evidence", "errors", "nothing_finished"})
 
 
 @pytest.mark.parametrize(

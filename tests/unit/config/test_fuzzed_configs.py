@@ -70,9 +70,8 @@ def mutate(config: dict[str, Any], data: Any) -> None:
             other = data.draw(st.sampled_from(sections(config) or [config]))
             section[key] = copy.deepcopy(other)
         case "add" if isinstance(section, dict):
-            section[data.draw(st.sampled_from(["x", "", "url", "tenants", 1, None]))] = data.draw(
-                st.sampled_from(HOSTILE)
-            )
+            added = copy.deepcopy(data.draw(st.sampled_from(HOSTILE)))
+            section[data.draw(st.sampled_from(["x", "", "url", "tenants", 1, None]))] = added
 
 
 @settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

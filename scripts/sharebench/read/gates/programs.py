@@ -50,7 +50,7 @@ def scrape_error(record: CellRecord) -> Verdict | None:
     for tenant in scraped:
         low, high = _seconds_in_buckets(tenant)
         value = max(low / tenant["sum_seconds"], tenant["sum_seconds"] / high) - 1 if tenant["sum_seconds"] else 0.0
-        if value > SCRAPE_RATIO:
+        if SCRAPE_RATIO < value < math.inf:
             message = (
                 f"the iterations of tenant {tenant['index']} took {tenant['sum_seconds']:.3g} s by its sum, and "
                 f"{low:.3g} to {high:.3g} s by its buckets; give both in seconds"
