@@ -1,6 +1,6 @@
 """Checks across the keys of a workload: each problem with the key that has it, and the rest of the error line."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
 from sharebench.model.traffic import BODY_FILES, BODY_PLACEHOLDER, Length, Load, Request
@@ -103,9 +103,13 @@ def _server_problems(workload: Workload) -> Iterator[tuple[str, str]]:
             yield "request", problem
 
 
+def _highest(swept: float | Sequence[float] | None) -> float:
+    """The largest value of a key that may be a list; 0 without one."""
+    return max(swept) if isinstance(swept, Sequence) else swept or 0
+
+
 def _load_problems(workload: Workload) -> Iterator[tuple[str, str]]:
-    share = workload.load.rate_of_capacity
-    highest = max(share) if isinstance(share, list) else share or 0
+    highest = _highest(workload.load.rate_of_capacity)
     if workload.stream and highest > MAX_STREAMED_RATE:
         yield (
             "load.rate_of_capacity",
@@ -146,8 +150,7 @@ def load_problems(load: Load) -> Iterator[tuple[str, str]]:
         how_many = "both are" if rates else "none is"
         yield "", f"{load.arrival} needs rate_hz or rate_of_capacity, {how_many} given; give exactly one"
     for key, most in MOST.items():
-        swept = getattr(load, key) or 0
-        if (highest := max(swept) if isinstance(swept, list | tuple) else swept) > most:
+        if (highest := _highest(getattr(load, key))) > most:
             yield key, f"{highest:g} is above {most}, the most that our client can send; give less"
     if load.arrival == "closed" and load.rate_for == "all":
         yield "rate_for", "'all' has no effect on a closed load; use concurrency_total for that"
