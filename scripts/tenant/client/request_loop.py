@@ -1,8 +1,9 @@
 """The measuring loop of overlapping requests: it keeps them in flight, and notes when each was due, sent and answered.
 
-Under a closed load, `concurrency` requests are in flight: when one ends, the next is sent. Under an open load, each is
-sent when it is due, unless `concurrency` are in flight already: then it waits, and its latency counts from when it was
-due. Otherwise the loop works as those of `tenant.loop`.
+Under a closed load, `concurrency` requests are in flight: when one ends, the next is sent, and is due then: what our
+client does between the two lowers the rate and lengthens no latency. Under an open load, each is sent when it is due,
+unless `concurrency` are in flight already: then it waits, and its latency counts from when it was due. Otherwise the
+loop works as those of `tenant.loop`.
 """
 
 import asyncio
@@ -123,6 +124,8 @@ class RequestLoop:
             self._send(exchange)
 
     def _send(self, exchange: Exchange) -> None:
+        if self._queue is None:
+            exchange.intended_ns = self._clock()
         self._client.send(exchange)
         # After it, so that connecting and sending count as the client's own time.
         exchange.begun_ns = self._clock()
@@ -154,7 +157,7 @@ class RequestLoop:
             self._paused += 1
             self._client.loop.call_later(PAUSE_SECONDS, self._resume)
         elif self._has_room():
-            self._send(self._new_exchange(exchange.ended_ns, exchange.ended_ns))
+            self._send(self._new_exchange(self._clock(), exchange.ended_ns))
 
     def _resume(self) -> None:
         self._paused -= 1

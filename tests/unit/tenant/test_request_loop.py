@@ -8,6 +8,7 @@ import pytest
 
 from sharebench.model.records.types import TenantRecord
 from sharebench.read.gates.load import _littles_law_and_limit
+from tenant.client.connection import Exchange
 from tenant.contract import BUCKETS_PER_DOUBLING, SMALLEST_SECONDS, SteadinessRule, TenantReport, TimedHistogram
 from tenant.load import Load, NamedLoad
 
@@ -151,6 +152,21 @@ def test_an_open_load_sends_on_time_up_to_its_concurrency(clock: FakeClock, serv
     assert record["generator"]["lateness_p99_seconds"] == pytest.approx(0, abs=1e-6), "they were not free to go"
     delay = record["load"]["delay_p99_seconds"]
     assert delay is not None and delay > 0.9
+
+
+def test_the_clients_own_work_between_requests_of_a_closed_load_is_no_latency(clock: FakeClock, serve: Serve) -> None:
+    served = serve(lambda _: [(20 * MS, OK)], is_stream=False)
+    make = served._exchange
+
+    def work(phase: int, number: int) -> Exchange:
+        clock.now_ns += 5 * MS
+        return make(phase, number)
+
+    served._exchange = work  # type: ignore[method-assign]
+    record = measured(served, Load(concurrency=1), clock, 1)
+    assert record["max_seconds"] == pytest.approx(0.02, abs=1e-6)
+    assert record["load"]["in_flight_mean"] == pytest.approx(20 / 25, abs=0.02)
+    assert record["generator"]["lateness_p99_seconds"] == pytest.approx(0.005, rel=0.02)
 
 
 def test_a_delayed_client_reports_its_lateness(clock: FakeClock, serve: Serve) -> None:
