@@ -80,6 +80,11 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "results in home": ({"results": "~/r"}, ["results:", "'~/r'", "no leading ~"]),
     "results among the sources": ({"results": "."}, ["results:", "'.'", "holds more than results", "results/mine"]),
     "results among documents": ({"results": "docs/mine"}, ["results:", "'docs/mine'", "holds more than results"]),
+    "results of 300 letters": (
+        {"results": f"results/{'a' * 300}"},
+        ["results:", "longer than 200 bytes"],
+    ),
+    "from of 300 letters": ({"from": "a" * 300}, ["from:", "longer than 200 bytes"]),
     "results above": ({"results": "scripts/.."}, ["results:", "'scripts/..'", "holds more than results"]),
     "results in a file": ({"results": f"{__file__}/r"}, ["results:", "is a file, or in one", "results/mine"]),
     "from nowhere": ({"from": "no/such/folder"}, ["from:", "'no/such/folder'", "not an existing folder"]),

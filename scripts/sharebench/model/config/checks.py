@@ -35,6 +35,8 @@ SOURCE_FOLDERS = (
     ".git",
 )
 """Folders of a checkout that hold no results."""
+MAX_NAME_BYTES = 200
+"""File systems have 255, and what is built for a results folder adds to its name."""
 
 
 def cross_key_problems(config: StudyConfig) -> Iterator[str]:
@@ -76,6 +78,10 @@ def _problems_of_use(config: StudyConfig) -> Iterator[str]:
 
 def _paths(config: StudyConfig) -> Iterator[str]:
     """Paths that do not exist, or that hold something else."""
+    folders = {"results": config["results"], "from": config["from"]}
+    if long := [key for key, folder in folders.items() if folder and _has_long_name(Path(folder))]:
+        yield from (f"{key}: a name in it is longer than {MAX_NAME_BYTES} bytes; give a shorter one" for key in long)
+        return
     results = Path(os.path.realpath(config["results"]))
     is_source = any(results.is_relative_to(REPOSITORY / name) for name in SOURCE_FOLDERS)
     is_shared = is_source or results in (here := Path.cwd(), *here.parents)
@@ -90,6 +96,10 @@ def _paths(config: StudyConfig) -> Iterator[str]:
         yield f"from: {config['from']!r} is not a zip, or a damaged one that lacks its end; get the archive again"
     elif data and not data.exists():
         yield f"from: {config['from']!r} is not an existing folder or zip; give the results of a finished study"
+
+
+def _has_long_name(path: Path) -> bool:
+    return max((len(os.fsencode(part)) for part in path.parts), default=0) > MAX_NAME_BYTES
 
 
 def _mix_entry(key: str, entry: Workload, catalogue: dict[str, Workload]) -> Iterator[str]:
