@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from sharebench.model.question import ISOLATIONS
+from sharebench.model.strategy import Strategy
 from sharebench.read.decide.advice import (
     Demand,
     Level,
@@ -18,6 +19,8 @@ from sharebench.read.decide.advice import (
     first_choice,
     turning_points,
 )
+from sharebench.read.decide.advice_text import advice_rows
+from sharebench.read.decide.answers import answer_question
 from sharebench.read.decide.documented import ALONE, DOCUMENTED, MEASURED, UNKNOWN, Isolation
 from sharebench.read.statistics.intervals import Estimate
 
@@ -190,6 +193,33 @@ def test_a_tail_of_more_tenants_holds_for_fewer() -> None:
     assert (found.level.replicas, found.level.tails_of, found.level.latency.value) == (3, 5, 0.15)
     assert found.level.throughput == few.throughput, "it is its own"
     assert find_plan(option("mps", few, many), Demand(3, {"latency": 0.12})).lacks_tail
+
+
+def test_a_gpu_each_has_no_tail_of_another_strategy() -> None:
+    unknown = replace(EXCLUSIVE.levels[1], percentile="p50")
+    plans = advise([option("exclusive", unknown, is_sharing=False), SLICING], Demand(5, {"latency": 0.4}))
+    assert [(each.option.strategy, each.lacks_tail) for each in plans] == [("time-slicing", False), ("exclusive", True)]
+
+
+def test_a_borrowed_tail_is_labelled_in_the_table() -> None:
+    few, many = replace(level(3, 0.1, 20), percentile="p50"), level(5, 0.15, 30)
+    for tenants, expected in ((3, (3, 5)), (5, (5, None))):
+        asked = Demand(tenants, {"latency": 0.2})
+        [row] = advice_rows("w", [option("mps", few, many)], asked, {"mps": Strategy(name="mps", mechanism=("mps",))})
+        assert (row["judged_with_tenants"], row["tail_of_tenants"]) == expected
+
+
+def test_a_reason_against_fewer_devices_is_of_all_that_was_measured() -> None:
+    """Of MPS with five the median is within the SLO; of time-slicing the tail is, but sharing brings nothing."""
+    mps = option("mps", level(3, 0.1, 20), replace(level(5, 0.15, 20), percentile="p50"))
+    [reason] = answer_question("w", [EXCLUSIVE, mps], Demand(5, {"latency": 0.2})).texts("devices")
+    assert reason == "Fewer devices are not known to keep the SLO: mps on 1 (only the p50 is known)."
+    mps = option("mps", level(3, 0.1, 20), level(5, 0.3, 20))
+    vain = option("time-slicing", replace(level(5, 0.15, 9), gain=0.9))
+    [reason] = answer_question("w", [EXCLUSIVE, mps, vain], Demand(5, {"latency": 0.2})).texts("devices")
+    assert reason == "Sharing on fewer devices brings nothing: time-slicing on 1."
+    [reason] = answer_question("w", [EXCLUSIVE, mps], Demand(5, {"latency": 0.2})).texts("devices")
+    assert reason == "Nothing that was measured serves 5 tenants on fewer devices (mps with 5 on one GPU: p99 300 ms)."
 
 
 def test_removing_what_is_known_of_the_tail_of_one_plan_never_moves_it_to_first_place() -> None:

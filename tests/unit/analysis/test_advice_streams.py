@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
 from sharebench.model.strategy import Strategy
@@ -9,6 +10,7 @@ from sharebench.read.decide.advice import Demand, Level, Option, advise, find_pl
 from sharebench.read.decide.advice_text import advice_rows
 from sharebench.read.decide.answers import Answer, answer_question
 from sharebench.read.decide.documented import DOCUMENTED, Isolation
+from sharebench.read.decide.rows import applying_limits, summary_rows
 from sharebench.read.statistics.intervals import Estimate
 
 NO = Isolation(False, DOCUMENTED, "documented")
@@ -32,7 +34,7 @@ def server(name: str, ttft: float, tpot: float, percentile: str = "p99") -> Opti
         )
         for n in (1, 2, 4)
     }
-    return Option(name, levels, NO, 1, streams=True)
+    return Option(name, levels, NO, 1)
 
 
 MPS, SLICING = server("mps", 0.1, 0.01), server("time-slicing", 0.05, 0.02)
@@ -60,13 +62,16 @@ def test_the_part_nearest_to_its_limit_decides() -> None:
 
 def test_an_unknown_part_of_a_stream_does_not_hold() -> None:
     only = replace(MPS, levels={4: replace(MPS.levels[4], stream={})})
-    assert find_plan(only, asked(4)).reason == "TTFT, TPOT of 4 tenants: not known"
+    assert find_plan(only, asked(4)).reason == "4 tenants: TTFT, TPOT not known"
     assert find_plan(only, Demand(4)).devices == 1
 
 
 def test_stream_parts_of_an_slo_do_not_apply_to_a_loop() -> None:
-    loop = replace(MPS, streams=False, levels={4: replace(MPS.levels[4], stream={})})
-    assert find_plan(loop, asked(4, ttft=1e-6)).devices == 1
+    seconds = {"latency_p95_seconds": 0.1, "ttft_p99_seconds": 0.1, "n": 3, "replicas": 1, "status": "ok", "reason": ""}
+    rows = pd.DataFrame([{"strategy": "mps", "workload": "w"} | seconds])
+    limits = {"latency": 1.0, "ttft": 0.3, "tpot": 0.03}
+    assert applying_limits(summary_rows(rows), limits) == limits
+    assert applying_limits(summary_rows(rows.drop(columns="ttft_p99_seconds")), limits) == {"latency": 1.0}
 
 
 def test_a_median_of_any_part_goes_after_a_tail() -> None:

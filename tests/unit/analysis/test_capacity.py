@@ -4,8 +4,12 @@ import math
 from typing import Any
 
 import pandas as pd
+import pytest
 
+from sharebench.read.decide.advice import Demand, Option, find_plan
 from sharebench.read.decide.capacity import capacity_table
+from sharebench.read.decide.documented import ALONE
+from sharebench.read.decide.options import measured_level
 from sharebench.read.decide.rows import summary_rows
 
 SIZES = (1, 3, 5, 7)
@@ -33,10 +37,37 @@ def test_rows() -> None:
     no_tail = {"latency_p95_seconds": math.nan, "latency_p99_seconds": math.nan}
     rows += [row("time-slicing", 1, 0.1), row("time-slicing", 3, 0.2, **no_tail)]
     mps, streams, mig, sliced = table(rows, {"latency": 0.2})
-    assert [each["capacity_tenants"] for each in (mps, streams, mig, sliced)] == [3, 1, 0, 3], "at the SLO is within it"
+    assert [each["capacity_tenants"] for each in (mps, streams, mig, sliced)] == [3, 1, 0, 1], "at the SLO is within it"
     assert (mps["percentile"], mps["max_tenants_by_memory"], mps["bound"]) == ("p95", 33, "")
     assert (mig["bound"], mig["reason"]) == ("none", "1 tenant exceeds it already")
-    assert (sliced["percentile"], sliced["bound"]) == ("p50", "at least"), "the tail of three tenants is blank"
+    assert (sliced["percentile"], sliced["bound"]) == ("p95", "at least")
+    assert sliced["reason"] == "3 tenants: only the p50 is known", "not known to keep the SLO, as the advice says"
+
+
+NO_TAIL = {f"latency_{name}_seconds": math.nan for name in ("p95", "p99")}
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([(1, 0.1, NO_TAIL), (3, 0.15, {})], (3, "at least", "")),
+        ([(1, 0.1, {}), (3, 0.15, NO_TAIL), (5, 0.3, {})], (1, "at least", "3 tenants: only the p50 is known")),
+        ([(1, 0.1, NO_TAIL), (3, 0.3, {})], (None, "", "1 tenant: only the p50 is known")),
+        ([(1, 0.3, NO_TAIL)], (0, "none", "1 tenant exceeds it already")),
+        ([(1, 0.1, {}), (3, 0.1, {"n": 0, "status": "failed"}), (5, 0.3, {})], (1, "at least", "3 tenants: failed")),
+    ],
+)
+def test_a_number_of_tenants_of_which_no_tail_is_known_does_not_count(
+    rows: list[tuple[int, float, dict[str, Any]]], expected: tuple[int | None, str, str]
+) -> None:
+    measured = [row("mps", replicas, seconds, **more) for replicas, seconds, more in rows]
+    [found] = table(measured, {"latency": 0.2})
+    tenants = None if pd.isna(found["capacity_tenants"]) else found["capacity_tenants"]
+    assert (tenants, found["bound"], "" if pd.isna(found["reason"]) else found["reason"]) == expected
+    levels = {each.replicas: made for each in summary_rows(pd.DataFrame(measured)) if (made := measured_level(each))}
+    plans = {n: find_plan(Option("mps", levels, ALONE, 1), Demand(n, {"latency": 0.2})) for n in (2, 3, 5)}
+    served = [n for n, plan in plans.items() if plan.devices == 1 and not plan.lacks_tail]
+    assert max(served, default=0) == (tenants if tenants and tenants > 1 else 0), "the advice counts the same"
 
 
 def test_tenants_that_never_exceed_the_slo_are_a_lower_bound() -> None:
@@ -85,7 +116,7 @@ def test_a_part_that_does_not_apply_is_ignored() -> None:
     assert pd.isna(found["capacity_tenants"]) and found["reason"] == "no part of the SLO applies to it"
 
 
-def test_a_part_that_is_not_known_everywhere_has_no_capacity() -> None:
+def test_a_number_of_tenants_of_which_a_part_is_not_known_does_not_count() -> None:
     rows = [streaming("chat", 1, 0.1, 0.01), row("mps", 2, 1.0, workload="chat")]
     [found] = table(rows, SLO, "chat")
-    assert found["reason"] == "TTFT, TPOT: not known with every number of tenants"
+    assert (found["capacity_tenants"], found["reason"]) == (1, "2 tenants: TTFT, TPOT not known")

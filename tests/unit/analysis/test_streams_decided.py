@@ -1,5 +1,6 @@
 """A sweep of servers that stream, from records to tables, advice and report, by an SLO of two parts."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = root / "results"
     aggregate.write_tables(study, root, folder, dict(run))  # type: ignore[arg-type]
     write_json(root / "manifest.json", read_json(folder / "manifest.json"))
-    found = decide.read_results(root, folder)
+    found = replace(decide.read_results(root, folder), is_gpu=True)
     asked = QUESTION | {"slo": SLO, "tenants": 2, "price_per_hour": 3.6}
     decide.write_answer(found, asked)  # type: ignore[arg-type]
     page.write_report(root, folder)
@@ -70,9 +71,12 @@ def test_capacity_needs_both_parts_and_the_sweep_has_a_best_level(results: Path)
     # TPOT of four is 25 and 27.5 ms; TTFT is 250 ms, and 600 ms at the higher level.
     assert mps["capacity_tenants"].to_dict() == {"chat-concurrency-1": 4, "chat-concurrency-8": 2}
     assert mps["percentile"].to_dict() == {
-        "chat-concurrency-1": "TTFT p50, TPOT p50",
+        "chat-concurrency-1": "TTFT p99, TPOT p99",
         "chat-concurrency-8": "TTFT p99, TPOT p99",
-    }, "four tenants at the lower level have too few requests for a p99"
+    }
+    sliced = table.loc["time-slicing", "chat-concurrency-1"]
+    assert pd.isna(sliced["capacity_tenants"]), "too few requests for a p99"
+    assert sliced["reason"] == "1 tenant: only the TTFT p50 and the TPOT p50 are known"
     assert mps["best_of_sweep"].to_dict() == {"chat-concurrency-1": False, "chat-concurrency-8": True}
     best = mps.loc["chat-concurrency-8"]
     assert best["capacity_tokens_hz"] == pytest.approx(5 * best["capacity_hz"], rel=0.01)
@@ -93,7 +97,7 @@ def test_cost_counts_requests_and_tokens(results: Path) -> None:
 def test_the_advice_names_the_slo_and_the_capacity(results: Path) -> None:
     said = (results / "tables/advice.md").read_text()
     assert "Advice for 2 tenants, SLO TTFT 500 ms, TPOT 50 ms, $3.6 per GPU and hour" in said
-    assert "chat-concurrency-8: no winner" in said and "ahead: mps on 1 GPU instead of 2: a month $2,592" in said
+    assert "chat-concurrency-8: take mps on 1 GPU instead of 2: a month $2,592" in said
     assert "TTFT p99 36" in said and "tokens per GPU " in said
     assert "Tenants of one device within the SLO: mps 2 (" in said
     assert "Of the sweep this level serves most within it under " in said

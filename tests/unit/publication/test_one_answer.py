@@ -3,11 +3,13 @@
 import math
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from unit.edited import edited_table
+from unit.studies import QUESTION
 
 from sharebench.core.files import REPOSITORY
 from sharebench.datasets import dataset
@@ -181,6 +183,23 @@ def test_a_hosts_answer_says_what_other_deployments_get_and_a_clusters_what_its_
     )
     in_pods = [each for each in answers("pods", tenants=3) if each.strategy == "mps"]
     assert in_pods and all("caps each of N tenants at 100/N" in each.texts("scope")[0] for each in in_pods)
+
+
+@pytest.mark.parametrize(
+    ("names", "what"),
+    [
+        (["mps"], "there is no answer"),
+        (["mps", "time-slicing"], "no winner is known; ahead is time-slicing on 3 GPUs"),
+    ],
+)
+def test_another_deployment_without_a_winner_is_named(names: list[str], what: str) -> None:
+    """Of time-slicing only medians are within this SLO."""
+    whole = read("load")
+    few = replace(whole, summary=[row for row in whole.summary if row.strategy in names])
+    question = QUESTION | {"tenants": 7, "slo": NO_SLO | {"latency_ms": 50}, "workloads": ["yolos-light"]}
+    (found,) = decide.answer(few, question).answers  # type: ignore[arg-type]
+    (said,) = [text for text in found.texts("scope") if text.startswith("mps is for a host; ")]
+    assert f"with NVIDIA's device plugin (--deploy device-plugin) {what}" in said
 
 
 def test_a_price_says_hours_and_load_and_what_a_million_costs() -> None:

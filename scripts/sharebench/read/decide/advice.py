@@ -87,6 +87,19 @@ class Level:
         """The parts of the SLO of which no tail is known."""
         return [each for each in self.slo_parts(demand) if each.percentile not in TAIL_PERCENTILES]
 
+    def lacking(self, demand: Demand) -> str:
+        """What of the SLO's parts is not known, if their tails are not; empty if they are."""
+        known = {each.part for each in self.slo_parts(demand)}
+        if unknown := [PART_LABELS[part] for part in demand.limits if part not in known]:
+            return f"{', '.join(unknown)} not known"
+        coarse = [each.name for each in self.coarse_parts(demand)]
+        return f"only the {' and the '.join(coarse)} {'is' if len(coarse) == 1 else 'are'} known" if coarse else ""
+
+    def exceeding_part(self, demand: Demand) -> JudgedPart | None:
+        """The part that is furthest beyond its limit, by what is known of it; None if all are within."""
+        judged = self.tightest_part(demand)
+        return judged if judged.limit_seconds is not None and judged.time.value > judged.limit_seconds else None
+
     def tightest_part(self, demand: Demand) -> JudgedPart:
         """The part that is nearest to its limit or furthest beyond it; the latency without an SLO."""
         parts = self.slo_parts(demand) or [JudgedPart(LATENCY, self.percentile, self.latency, None)]
@@ -110,8 +123,6 @@ class Option:
     is_sharing: bool = True
     infeasible: Mapping[int, str] = field(default_factory=dict)
     max_by_memory: int | None = None
-    streams: bool = False
-    """Whether the workload streams, so that the stream parts of an SLO apply."""
     unavailable: str = ""
     """Why the asker cannot have the strategy; empty if he can."""
     hazards: Mapping[int, str] = field(default_factory=dict)
@@ -166,6 +177,15 @@ class Plan:
 
 def find_plan(option: Option, demand: Demand) -> Plan:
     """The strategy's plan of the first rank that meets the demand, or one without devices and the reason."""
+    if found := possible_plans(option, demand):
+        return min(found, key=lambda each: each.rank)
+    replicas = demand.tenants if option.is_sharing else 1
+    level = option.level(replicas)
+    return Plan(option, None, replicas, level, _problem(option, replicas, level, demand) or "not measured")
+
+
+def possible_plans(option: Option, demand: Demand) -> list[Plan]:
+    """The strategy's plans that meet the demand, as far as their tails are known; the fewest devices first."""
     found = []
     for devices, replicas in _splits(option, demand.tenants):
         level = option.level(replicas)
@@ -173,22 +193,17 @@ def find_plan(option: Option, demand: Demand) -> Plan:
             level = _with_tails(option, level, demand)
             brings_nothing = replicas > 1 and level.gain is not None and level.gain < demand.least_gain
             found.append(Plan(option, devices, replicas, level, "", bool(level.coarse_parts(demand)), brings_nothing))
-    if found:
-        return min(found, key=lambda each: each.rank)
-    replicas = demand.tenants if option.is_sharing else 1
-    level = option.level(replicas)
-    return Plan(option, None, replicas, level, _problem(option, replicas, level, demand) or "not measured")
+    return found
 
 
 def _with_tails(option: Option, level: Level, demand: Demand) -> Level:
-    """The level, where its tails are not known with those of the next larger one that meets the demand by its own.
+    """The level, where its tails are not known with those of the next larger one that meets the SLO by its own.
 
     More tenants are not faster, so fewer meet it too.
     """
     if level.coarse_parts(demand):
         for replicas, larger in sorted(option.levels.items()):
-            is_known = replicas > level.replicas and not larger.coarse_parts(demand)
-            if is_known and _problem(option, replicas, larger, demand) is None:
+            if replicas > level.replicas and not larger.lacking(demand) and not larger.exceeding_part(demand):
                 tails = {"percentile": larger.percentile, "latency": larger.latency, "stream": larger.stream}
                 return replace(level, **tails, tails_of=replicas)  # type: ignore[arg-type]
     return level
@@ -227,11 +242,9 @@ def _problem(option: Option, replicas: int, level: Level | None, demand: Demand)
     if demand.isolation == "performance" and replicas > 1 and not level.performance.holds:
         return f"performance isolation: {level.performance.text}"
     tenants = f"{level.replicas} tenant{'s' * (level.replicas != 1)}"
-    stream_parts = [part for part in demand.limits if part != LATENCY]
-    if option.streams and (unknown := [PART_LABELS[part] for part in stream_parts if part not in level.stream]):
-        return f"{', '.join(unknown)} of {tenants}: not known"
-    judged = level.tightest_part(demand)
-    if judged.limit_seconds is not None and judged.time.value > judged.limit_seconds:
+    if len(level.slo_parts(demand)) < len(demand.limits):
+        return f"{tenants}: {level.lacking(demand)}"
+    if (judged := level.exceeding_part(demand)) and judged.limit_seconds:
         found, limit = f"{1e3 * judged.time.value:.3g} ms", f"{1e3 * judged.limit_seconds:g} ms"
         return f"{judged.name} of {tenants} is {found}, more than {limit}"
     return None

@@ -68,6 +68,7 @@ def _row(plan: Plan, demand: Demand, strategy: Strategy) -> TableRow:
     return row | {
         "percentile": judged.name,
         "judged_with_tenants": level.replicas,
+        "tail_of_tenants": level.tails_of or None,
         **judged.time.times(1e3).columns("latency_ms"),
         **(margin.columns("margin_percent") if margin else {}),
         "throughput_per_device_hz": hz,

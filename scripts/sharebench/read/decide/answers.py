@@ -24,6 +24,7 @@ from sharebench.read.decide.advice import (
     TurningPoint,
     advise,
     could_gain,
+    possible_plans,
     turning_points,
 )
 from sharebench.read.decide.cost import HOURS_PER_MONTH
@@ -130,11 +131,6 @@ def verdict_text(plan: Plan, demand: Demand) -> str:
     return f"meets the SLO by its {by_what}{', not surely' if _beyond(parts) else ''}"
 
 
-def _known(level: Level, demand: Demand) -> str:
-    coarse = [each.name for each in level.coarse_parts(demand)]
-    return f"only the {' and the '.join(coarse)} {'is' if len(coarse) == 1 else 'are'} known"
-
-
 def _beyond(parts: Sequence[JudgedPart]) -> list[str]:
     """The parts of an SLO that the upper ends of their intervals exceed."""
     return [each.name for each in parts if each.limit_seconds and (each.time.high or math.inf) > each.limit_seconds]
@@ -167,7 +163,7 @@ def answer_question(workload: str, options: Sequence[Option], demand: Demand, un
     reasons += [Reason("certainty", text) for text in _certainty(best, demand)]
     merit = best.level.merit
     if best.lacks_tail:
-        undecided = undecided or f"not known to keep the SLO ({_known(best.level, demand)})"
+        undecided = undecided or f"not known to keep the SLO ({best.level.lacking(demand)})"
     if not undecided and merit is not None and merit.low is None:
         undecided = MEASURED_ONCE
     return decided(workload, plans, demand, reasons, undecided, _facts(best, best.level, demand))
@@ -317,19 +313,23 @@ def _reasons_against_fewer(plans: Sequence[Plan], demand: Demand) -> list[Reason
     """Why the best plan takes more than one device; empty if it takes one."""
     best = plans[0]
     assert best.devices is not None
-    unknown = [
-        f"{each.option.strategy} on {each.devices} ({_known(each.level, demand)})"
-        for each in plans
-        if each.lacks_tail and each.level and not each.brings_nothing and (each.devices or math.inf) < best.devices
-    ]
-    if unknown and not best.lacks_tail:
+    possible = (each for plan in plans for each in possible_plans(plan.option, demand))
+    fewer = [each for each in possible if (each.devices or math.inf) < best.devices]
+    useful = [each for each in fewer if not each.brings_nothing]
+    fewest = {name: those[0] for name, those in group_by(useful or fewer, lambda each: each.option.strategy).items()}
+    if useful:
+        unknown = [
+            f"{name} on {each.devices} ({each.level.lacking(demand)})" for name, each in fewest.items() if each.level
+        ]
         return [Reason("devices", f"Fewer devices are not known to keep the SLO: {', '.join(unknown)}.")]
     if best.devices == 1 or best.per_device == 1:
         return []
+    if fewest:
+        vain = ", ".join(f"{name} on {each.devices}" for name, each in fewest.items())
+        return [Reason("devices", f"Sharing on fewer devices brings nothing: {vain}.")]
     what = f"Nothing that was measured serves {_tenants(demand.tenants)} on fewer devices"
     all_on_one = best.option.level(demand.tenants)
-    if all_on_one is not None and demand.limits:
-        judged = all_on_one.tightest_part(demand)
+    if all_on_one is not None and (judged := all_on_one.exceeding_part(demand)):
         latency = f"{judged.name} {format_quantity(1e3 * judged.time.value)} ms"
         what += f" ({best.option.strategy} with {all_on_one.replicas} on one GPU: {latency})"
     return [Reason("devices", f"{what}.")]
@@ -366,7 +366,7 @@ def _certainty(best: Plan, demand: Demand) -> list[str]:
     assert best.level is not None
     parts = best.level.slo_parts(demand)
     if best.lacks_tail:
-        return [f"How sure: {_known(best.level, demand)}; a longer window_seconds gives the tail."]
+        return [f"How sure: {best.level.lacking(demand)}; a longer window_seconds gives the tail."]
     if any(each.time.high is None for each in parts or [best.level.tightest_part(demand)]):
         return ["How sure this is cannot be said: without repeats there are no intervals."]
     if beyond := _beyond(parts):

@@ -1,14 +1,18 @@
 """tables/capacity.csv: how many tenants a device serves within an SLO, and how many its memory holds."""
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import cast
 
 import pandas as pd
 
+from sharebench.core.console import format_count
 from sharebench.read.cells.rows import group_by
 from sharebench.read.columns import TableRow, table_frame
-from sharebench.read.decide.rows import TOKENS, TOTAL, SummaryRow, common_percentile, known_parts, tenants_in_memory
-from sharebench.read.slo import LATENCY, PART_LABELS, format_limits, percentile_label
+from sharebench.read.decide.advice import Demand
+from sharebench.read.decide.options import measured_level
+from sharebench.read.decide.rows import SummaryRow, applying_limits, tenants_in_memory
+from sharebench.read.slo import LATENCY, format_limits
 
 AT_LEAST, NONE = "at least", "none"
 NO_SWEEPS: Mapping[str, str] = {}
@@ -25,12 +29,12 @@ def capacity_table(
 
     `limits` is the SLO; `sweeps` maps each workload that is a level of a sweep to its sweep.
     """
-    groups = group_by((row for row in summary if row.workload in workloads), lambda row: (row.strategy, row.workload))
-    applying = {name: known_parts([row for row in summary if row.workload == name]) for name in workloads}
     rows = []
-    for strategy, workload in sorted(groups, key=lambda group: workloads.index(group[1])):
-        applicable = {part: seconds for part, seconds in limits.items() if part in applying[workload]}
-        rows.append(_row(sorted(groups[strategy, workload], key=lambda row: row.replicas), limits, applicable))
+    for workload in workloads:
+        own = [row for row in summary if row.workload == workload]
+        applying = applying_limits(own, limits)
+        for of_strategy in group_by(own, lambda row: row.strategy).values():
+            rows.append(_row(sorted(of_strategy, key=lambda row: row.replicas), limits, applying))
     of_sweeps = (row for row in rows if row["workload"] in sweeps)
     for levels in group_by(of_sweeps, lambda row: (row["strategy"], sweeps[str(row["workload"])])).values():
         serving = [row for row in levels if row.get("capacity_hz")]
@@ -42,46 +46,44 @@ def capacity_table(
 
 
 def _row(summary: Sequence[SummaryRow], limits: Mapping[str, float], applying: Mapping[str, float]) -> TableRow:
-    """The capacity of one strategy and workload: the largest number of tenants that meets every applicable part.
-
-    Parts are compared by the best percentile that all rows have; rows are in ascending order of tenants.
-    """
-    valid = [row for row in summary if row.n > 0]
+    """The capacity of one strategy and workload, by the rule of the advice; rows are in ascending order of tenants."""
+    levels = {row.replicas: measured_level(row) for row in summary}
+    valid = [level for level in levels.values() if level]
     row: TableRow = {
         "strategy": summary[0].strategy,
         "workload": summary[0].workload,
         "slo_ms": 1e3 * limits[LATENCY] if LATENCY in limits else None,
         "slo": format_limits(applying),
-        "max_tenants_by_memory": tenants_in_memory(valid),
+        "max_tenants_by_memory": tenants_in_memory(row for row in summary if row.n > 0),
         "best_of_sweep": False,
     }
-    names = {part: name for part in applying if (name := common_percentile(valid, part))}
-    if not valid or not applying or len(names) < len(applying):
-        unknown = ", ".join(PART_LABELS[part] for part in applying if part not in names)
-        why = f"{unknown}: not known with every number of tenants" if applying else "no part of the SLO applies to it"
-        return row | {"reason": "no valid cell" if not valid else why if limits else "no SLO is set (slo)"}
-    exceeds = [
-        any((time := each.percentile(name, part)) and time.value > limits[part] for part, name in names.items())
-        for each in valid
-    ]
+    if not valid or not applying:
+        why = "no part of the SLO applies to it" if limits else "no SLO is set (slo)"
+        return row | {"reason": why if valid else "no valid cell"}
+    demand = Demand(1, applying)
     # Numbers of tenants beyond the first that exceeds the SLO do not count.
-    within = valid[: exceeds.index(True)] if True in exceeds else valid
-    is_open = len(within) == len(valid) and summary[0].strategy != "exclusive"
+    first_beyond = next((level for level in valid if level.exceeding_part(demand)), None)
+    end = first_beyond.replicas if first_beyond else math.inf
+    within = [level for level in valid if level.replicas < end and not level.lacking(demand)]
+    most = within[-1] if within else None
+    unknown = next((each for each in summary if (most.replicas if most else 0) < each.replicas < end), None)
+    is_open = summary[0].strategy != "exclusive" and (unknown is not None or first_beyond is None)
+    shown = most or first_beyond or valid[0]
     row |= {
-        "percentile": ", ".join(percentile_label(part, name) for part, name in names.items()),
-        "capacity_tenants": within[-1].replicas if within else 0,
-        "bound": AT_LEAST if is_open else "" if within else NONE,
+        "percentile": ", ".join(each.name for each in shown.slo_parts(demand)),
+        "capacity_tenants": most.replicas if most else None if unknown else 0,
+        "bound": (AT_LEAST if is_open else "") if most else "" if unknown else NONE,
+        "capacity_hz": most and most.throughput and most.throughput.value,
+        "capacity_tokens_hz": most and most.tokens and most.tokens.value,
     }
-    for column, metric in (("capacity_hz", TOTAL), ("capacity_tokens_hz", TOKENS)):
-        row[column] = within[-1].metrics[metric].value if within and metric in within[-1].metrics else None
-    invalid = next((row for row in summary if row.n == 0), None)
-    if not within:
-        least = valid[0].replicas
-        row["reason"] = f"{least} tenant exceeds it already" if least == 1 else f"{least} tenants exceed it already"
-    elif is_open and invalid is not None:
+    if unknown is not None:
+        level = levels[unknown.replicas]
         # Cells that ran well but are not valid have a reason in place of a status.
-        why = invalid.status if invalid.status != "ok" else invalid.reason
-        row["reason"] = f"{invalid.replicas} tenants: {why}"
+        why = level.lacking(demand) if level else unknown.status if unknown.status != "ok" else unknown.reason
+        row["reason"] = f"{format_count(unknown.replicas, 'tenant', 'tenants')}: {why}"
+    elif not most and first_beyond:
+        least = first_beyond.replicas
+        row["reason"] = f"{least} tenant exceeds it already" if least == 1 else f"{least} tenants exceed it already"
     return row
 
 

@@ -4,8 +4,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 import pandas as pd
 
+from sharebench.read.cells.rows import group_by
 from sharebench.read.columns import TableRow, table_frame
-from sharebench.read.decide.rows import GOODPUT, TOKENS, TOTAL, SummaryRow, known_parts
+from sharebench.read.decide.rows import GOODPUT, TOKENS, TOTAL, SummaryRow, applying_limits
 from sharebench.read.slo import LATENCY, dollars_per_million, format_limits
 from sharebench.read.statistics.intervals import Estimate
 
@@ -20,12 +21,10 @@ def cost_table(
     studies: Collection[str] = (),
 ) -> pd.DataFrame:
     """One row per row of `summary` with a throughput; its goodput is that within the SLO `limits`."""
-    applying = {
-        row.workload: known_parts([each for each in summary if each.workload == row.workload]) for row in summary
-    }
+    by_workload = group_by(summary, lambda row: row.workload)
     rows = []
     for row in (row for row in summary if TOTAL in row.metrics):
-        applicable = {part: seconds for part, seconds in limits.items() if part in applying[row.workload]}
+        applicable = applying_limits(by_workload[row.workload], limits)
         rows.append(
             _row(row, price_per_hour, limits, applicable) | (_goodput(row, price_per_hour) if applicable else {})
         )

@@ -28,7 +28,7 @@ from sharebench.read.decide.device import DeviceLimits, device_limits
 from sharebench.read.decide.documented import FAULT_COLUMNS, Isolation, measured_faults
 from sharebench.read.decide.options import Terms, hazards, strategy_options, unavailable_reason
 from sharebench.read.decide.relative import jobs_answer, mix_answer
-from sharebench.read.decide.rows import SummaryRow, summary_rows
+from sharebench.read.decide.rows import SummaryRow, applying_limits, summary_rows
 from sharebench.read.finished import NoResults
 from sharebench.read.slo import LATENCY, slo_limits
 from sharebench.study.wrong_answers import is_never_wrong
@@ -212,9 +212,8 @@ def _answers(
             terms,
             is_never_wrong(results.config, name),
         )
-        streams = any(option.streams for option in available)
-        limits = {part: limit for part, limit in demand.limits.items() if part == LATENCY or streams}
-        own_demand = replace(demand, limits=limits)
+        own = [row for row in results.summary if row.workload == name]
+        own_demand = replace(demand, limits=applying_limits(own, demand.limits))
         yield answer_question(name, available, own_demand, undecided), available, own_demand
     for each in _relative_answers(results, demand, question, terms, undecided):
         yield each, (), demand
@@ -230,11 +229,18 @@ def _deployment_reasons(results: Results, found: Answer, others: Mapping[Deploym
         text = f"{taken.name} of a cluster caps each of N tenants at 100/N of the SMs and memory; a host's does not."
         return [Reason("scope", text)]
     differing = [
-        f"with {DEPLOYED_WITH[deploy]} (--deploy {deploy}) it is {format_choice((each.strategy, each.devices))}"
+        f"with {DEPLOYED_WITH[deploy]} (--deploy {deploy}) {_choice_elsewhere(each)}"
         for deploy, each in others.items()
-        if each.strategy and each.strategy != found.strategy
+        if each.strategy != found.strategy
     ]
     return [Reason("scope", f"{taken.name} is for a host; {'; '.join(differing)}.")] if differing else []
+
+
+def _choice_elsewhere(other: Answer) -> str:
+    if not other.strategy:
+        return "there is no answer"
+    choice = format_choice((other.strategy, other.devices))
+    return f"no winner is known; ahead is {choice}" if other.undecided else f"it is {choice}"
 
 
 def _more_reasons(

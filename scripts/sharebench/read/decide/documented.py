@@ -26,6 +26,7 @@ class Isolation:
 DEVICE_FAULTS = frozenset({"illegal-address", "assert"})
 """Faults of a kernel, which MPS reports to all clients of the server (NVIDIA MPS documentation, error containment)."""
 ALONE = Isolation(True, DOCUMENTED, "no neighbour on its device")
+NOT_JUDGED = Isolation(None, UNKNOWN, "not judged")
 
 
 def performance_isolation(strategy: Strategy) -> Isolation:

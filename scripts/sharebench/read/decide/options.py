@@ -19,12 +19,10 @@ from sharebench.read.decide.rows import (
     TOKENS,
     TOTAL,
     SummaryRow,
-    common_percentile,
-    known_parts,
-    percentile_column,
+    known_percentiles,
     tenants_in_memory,
 )
-from sharebench.read.slo import LATENCY, PART_LABELS
+from sharebench.read.slo import LATENCY
 from sharebench.read.statistics.intervals import Estimate
 from sharebench.study.wrong_answers import wrong_answer
 
@@ -65,11 +63,12 @@ def strategy_options(
             # Leave out other ways to get a whole device, such as a claim.
             continue
         measured = [row for row in summary if (row.strategy, row.workload) == (name, workload)]
-        streams = any(part != LATENCY for part in known_parts([row for row in summary if row.workload == workload]))
         levels = {
-            row.replicas: replace(level, gain=_gain(row, alone, is_open_load))
+            row.replicas: replace(
+                level, performance=_performance(row, measured, strategy), gain=_gain(row, alone, is_open_load)
+            )
             for row in measured
-            if (level := _level(row, measured, strategy, is_open_load))
+            if (level := measured_level(row, is_open_load))
         }
         if measured:
             sizes = range(1, max(row.replicas for row in measured) + 1)
@@ -83,7 +82,6 @@ def strategy_options(
                     is_sharing=strategy.mechanism != ("exclusive",),
                     infeasible=infeasible | _infeasible_reasons(measured),
                     max_by_memory=tenants_in_memory(measured),
-                    streams=streams,
                     unavailable=unavailable_reason(strategy, terms),
                     hazards={} if never_wrong else hazards(strategy, levels),
                 )
@@ -133,28 +131,31 @@ def _infeasible_reasons(measured: Sequence[SummaryRow]) -> dict[int, str]:
     return reasons
 
 
-def _level(row: SummaryRow, rows: Sequence[SummaryRow], strategy: Strategy, is_open_load: bool) -> Level | None:
-    percentile = common_percentile([row]) if row.n > 0 else None
-    latency = row.percentile(percentile) if percentile else None
-    if percentile is None or latency is None:
-        return None
+def _performance(row: SummaryRow, rows: Sequence[SummaryRow], strategy: Strategy) -> Isolation:
     alone = next((each.metrics[MEAN] for each in rows if each.replicas == 1 and MEAN in each.metrics), None)
-    isolation = documented.performance_isolation(strategy)
     if alone is not None and row.replicas > 1 and MEAN in row.metrics:
         growth = row.metrics[MEAN].value / alone.value
         text = f"{row.replicas} tenants have {growth:.2f} × the latency of one with this strategy"
-        isolation = Isolation(growth <= MAX_ISOLATED_GROWTH, MEASURED, text)
+        return Isolation(growth <= MAX_ISOLATED_GROWTH, MEASURED, text)
+    return documented.performance_isolation(strategy)
+
+
+def measured_level(row: SummaryRow, is_open_load: bool = False) -> Level | None:
+    """The level of a row, without its performance isolation and gain; None without a valid cell or a latency."""
+    known = known_percentiles(row) if row.n > 0 else {}
+    if LATENCY not in known:
+        return None
+    percentile, latency = known.pop(LATENCY)
     mean = row.metrics.get(MEAN) if is_open_load else None
-    names = {part: name for part in PART_LABELS if part != LATENCY and (name := common_percentile([row], part))}
     return Level(
         replicas=row.replicas,
         percentile=percentile,
         latency=latency,
         throughput=row.metrics.get(TOTAL),
-        performance=isolation,
+        performance=documented.NOT_JUDGED,
         inverse_latency=mean and mean.inverse_times(1),
         p99=row.percentile("p99"),
-        stream={part: (name, row.metrics[percentile_column(name, part)]) for part, name in names.items()},
+        stream=known,
         tokens=row.metrics.get(TOKENS),
         mean=row.metrics.get(MEAN),
         slowdown=row.metrics[SLOWDOWN].value if SLOWDOWN in row.metrics else None,

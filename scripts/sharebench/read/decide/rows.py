@@ -1,6 +1,6 @@
 """The rows of summary.csv with their intervals, as decisions read them."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,14 +78,20 @@ def estimate(row: Mapping[Hashable, Any], name: str) -> Estimate | None:
     return None if value is None else Estimate(value, low, high, int(row.get(f"{name}_n", row.get("n", 0))))
 
 
-def common_percentile(rows: Sequence[SummaryRow], part: str = LATENCY) -> str | None:
-    """The first of PERCENTILES that all rows have for a part; None without rows or without such a percentile."""
-    return next((name for name in PERCENTILES if rows and all(row.percentile(name, part) for row in rows)), None)
+def known_percentiles(row: SummaryRow) -> dict[str, tuple[str, Estimate]]:
+    """The first of PERCENTILES that is known of each part of an SLO, and its value; without parts that have none."""
+    known = {}
+    for part in PART_LABELS:
+        for name in reversed(PERCENTILES):
+            if (time := row.percentile(name, part)) is not None:
+                known[part] = name, time
+    return known
 
 
-def known_parts(rows: Sequence[SummaryRow]) -> list[str]:
-    """The parts of an SLO that apply to a workload: those with a percentile in any of its rows."""
-    return [part for part in PART_LABELS if any(row.percentile(name, part) for row in rows for name in PERCENTILES)]
+def applying_limits(rows: Iterable[SummaryRow], limits: Mapping[str, float]) -> dict[str, float]:
+    """The limits of an SLO that apply to a workload, from its rows: all if it streams, else that of the latency."""
+    streams = any(part != LATENCY for row in rows for part in known_percentiles(row))
+    return {part: seconds for part, seconds in limits.items() if part == LATENCY or streams}
 
 
 def tenants_in_memory(rows: Iterable[SummaryRow]) -> int | None:
