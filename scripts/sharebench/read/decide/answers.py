@@ -78,7 +78,7 @@ class PlanLine(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """The advice for one workload; `strategy` is empty where no plan serves the demand."""
+    """The advice for one workload; `strategy` is empty where no plan serves the demand, and of a stand-in."""
 
     workload: str
     headline: str
@@ -177,9 +177,12 @@ def decided(
     undecided: str,
     facts: Sequence[Fact],
 ) -> Answer:
-    """The answer whose first plan is the one to take, if there is a winner."""
-    best = plans[0]
+    """The answer whose first plan is the one to take, if there is a winner; a stand-in's names none."""
+    best, lines = plans[0], [_line(each, demand) for each in plans]
     assert best.devices is not None and best.level is not None
+    if undecided == ON_A_STAND_IN:
+        kept = [each for each in reasons if each.kind in ("gain", "no plan")]
+        return Answer(workload, undecided, kept, undecided=undecided, plans=lines)
     plan = format_choice((best.option.strategy, best.devices))
     if best.devices < demand.tenants:
         plan += f" instead of {demand.tenants}"
@@ -203,7 +206,7 @@ def decided(
         best.level.replicas,
         undecided,
         [Fact(f"GPUs for {_tenants(demand.tenants)}", str(best.devices)), *facts],
-        [_line(each, demand) for each in plans],
+        lines,
     )
 
 
