@@ -17,9 +17,12 @@ import pytest
 from cluster.driving import RUN_SECONDS, Run, study_of
 from cluster.harness import Cluster, eventually
 from cluster.test_runs import left, run_in, running
-from cluster.test_switching import shown
+from cluster.test_switching import shown, watched
 from cluster.testbed import lifecycle
+from cluster.testbed.lifecycle import kubectl
 from tables import rows
+
+from sharebench.measure.nodes.kubernetes.cluster import reservation
 
 pytestmark = pytest.mark.slow
 
@@ -175,4 +178,54 @@ def test_ctrl_c_restores_the_node(plugin: Cluster, namespace: str, tmp_path: Pat
         out, _ = process.communicate(timeout=RUN_SECONDS)
     assert process.returncode != 0, out
     assert records(run) == {}
+    is_as_before(plugin, namespace, before)
+
+
+def wait_for_a_switch(cluster: Cluster) -> None:
+    """Wait until a run has cordoned the node and changed its label."""
+
+    def is_switched() -> bool:
+        return shown(cluster)["cordoned"] and cluster.labels()["device-plugin.config"].startswith("sharebench")
+
+    eventually("a cordon", is_switched, RUN_SECONDS)
+
+
+def one_cell(namespace: str) -> dict[str, Any]:
+    return study_of(namespace, strategies=["mps"], replicas=[3], baseline="none", null_cells=False)
+
+
+def test_a_node_cordoned_by_a_run_that_was_killed_in_a_switch_comes_back(
+    plugin: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    before = shown(plugin)
+    run = run_in(tmp_path / "study", plugin.kubeconfig, one_cell(namespace))
+    with under_way(run) as process:
+        wait_for_a_switch(plugin)
+        plugin.start(namespace, "waiting", resources={"limits": {"nvidia.com/gpu": "1"}})
+        said = eventually("a pod that waits", lambda: plugin.unschedulable(namespace, "waiting"))
+        kill(process)
+    assert "unschedulable" in said
+    plugin.core.delete_namespaced_pod("waiting", namespace)
+    assert shown(plugin)["cordoned"]
+    with watched(plugin) as seen:
+        assert "restoring the node" in run.passed()
+    assert seen == {("", False), ("PreferNoSchedule", True), ("NoSchedule", False)}
+    is_as_before(plugin, namespace, before)
+
+
+def test_a_cordon_that_the_owner_sets_during_a_switch_stays(plugin: Cluster, namespace: str, tmp_path: Path) -> None:
+    before = shown(plugin)
+    run = run_in(tmp_path / "study", plugin.kubeconfig, one_cell(namespace))
+    with under_way(run) as process:
+        wait_for_a_switch(plugin)
+        kubectl(plugin.instance, "uncordon", plugin.node_name)
+        kubectl(plugin.instance, "cordon", plugin.node_name)
+        out, _ = process.communicate(timeout=RUN_SECONDS)
+    assert process.returncode != 0
+    assert "cordoned" in out or "unschedulable" in out
+    assert left(plugin, namespace) == []
+    assert shown(plugin) == before | {"cordoned": True, "taints": [reservation.CORDON_TAINT]}
+    kubectl(plugin.instance, "uncordon", plugin.node_name)
+    eventually("the end of its taint", lambda: shown(plugin) == before)
+    run.passed()
     is_as_before(plugin, namespace, before)

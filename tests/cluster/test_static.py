@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from cluster.driving import Run, study_of
 from cluster.harness import RESTRICTED, Cluster, eventually, pod
-from cluster.test_switching import shown
+from cluster.test_switching import shown, watched
 from kubernetes import client
 from tables import rows
 
@@ -46,7 +46,9 @@ def test_a_static_study_changes_only_the_taint(plugin: Cluster, namespace: str, 
     out = " ".join(out.split())
     assert "no Deployment hami-scheduler with a ready pod is in the cluster" in out
     assert "the node offers 3 of nvidia.com/gpu, and 7 tenants ask for 7" in out
-    run.passed()
+    with watched(plugin) as seen:
+        run.passed()
+    assert seen == {("", False), ("NoSchedule", False)}, "nothing is restarted, so it need not be cordoned"
     cells = {(row["strategy"], row["replicas"]): row for row in rows(tmp_path / "results/tables/summary.csv")}
     found = {key: row["status"] for key, row in cells.items()}
     assert found == {

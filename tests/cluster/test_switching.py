@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ def shown(cluster: Cluster) -> dict[str, Any]:
     return {
         "labels": {key: value for key, value in cluster.labels().items() if key in kept},
         "taints": [taint.key for taint in node.spec.taints or []],
+        "cordoned": bool(node.spec.unschedulable),
         "notes": [key for key in node.metadata.annotations if key.startswith("sharebench")],
         "allocatable": {name: count for name, (_, count) in cluster.resources().items() if count},
         "configs": sorted(configs.data),
@@ -48,6 +50,26 @@ def shown(cluster: Cluster) -> dict[str, Any]:
             if key.startswith("sharebench")
         ],
     }
+
+
+@contextmanager
+def watched(cluster: Cluster) -> Iterator[set[tuple[str, bool]]]:
+    """The effects of our taint that the node has meanwhile, each with whether it is cordoned."""
+    seen, has_ended = set(), threading.Event()
+
+    def watch() -> None:
+        while not has_ended.wait(0.2):
+            spec = cluster.node().spec
+            effects = [taint.effect for taint in spec.taints or [] if taint.key == reservation.TAINT]
+            seen.update((effect, bool(spec.unschedulable)) for effect in effects or [""])
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        has_ended.set()
+        thread.join()
 
 
 @pytest.mark.parametrize("label", ["exclusive", None])
@@ -72,6 +94,31 @@ def test_all_states_are_reached_and_undone(node: ClusterNode, study: Study, plug
     assert node.restore()
     assert shown(plugin) == before
     assert plugin.labels().get("device-plugin.config") == label
+
+
+@pytest.fixture
+def tolerant(plugin: Cluster) -> Iterator[Cluster]:
+    """The cluster with DaemonSets of NVIDIA that tolerate our taint."""
+
+    def set_tolerations(value: list[dict[str, str]] | None) -> None:
+        for each in plugin.apps.list_namespaced_daemon_set(PLUGIN_NAMESPACE).items:
+            body = {"spec": {"template": {"spec": {"tolerations": value}}}}
+            plugin.apps.patch_namespaced_daemon_set(each.metadata.name, PLUGIN_NAMESPACE, body)
+
+    set_tolerations([{"key": reservation.TAINT, "operator": "Exists"}])
+    yield plugin
+    set_tolerations(None)
+
+
+@pytest.mark.slow
+def test_a_node_whose_daemons_tolerate_our_taint_is_never_cordoned(
+    tolerant: Cluster, study: Study, tmp_path: Path
+) -> None:
+    with owned(tolerant, study, tmp_path) as node, watched(tolerant) as seen:
+        node.ensure(state(study, "mps", 3))
+        assert shown(tolerant)["allocatable"] == {"nvidia.com/gpu": 3}
+        assert node.restore()
+    assert seen <= {("", False), ("NoSchedule", False)}
 
 
 @pytest.mark.slow

@@ -211,6 +211,36 @@ def test_our_cordon_that_someone_lifted_is_set_again(cluster: FakeCluster, tmp_p
     assert cluster.store[NODE]["spec"]["unschedulable"]
 
 
+def cordoned_by(manager: str) -> Any:
+    """As the API server notes it of who has changed the field."""
+    return [{"manager": manager, "operation": "Update", "fieldsV1": {"f:spec": {"f:unschedulable": {}}}}]
+
+
+@pytest.mark.parametrize(("manager", "stays"), [("sharebench", False), ("kubectl", True)])
+def test_a_cordon_stays_that_someone_else_sets_in_place_of_ours(
+    cluster: FakeCluster, tmp_path: Path, manager: str, stays: bool
+) -> None:
+    node = opened(cluster, tmp_path)
+    node.ensure(state("time-slicing"))
+    node.cluster.reserve("cordon")
+    cluster.store[NODE]["metadata"]["managedFields"] = cordoned_by(manager)
+    node.cluster.reserve("taint")
+    assert bool(cluster.store[NODE]["spec"].get("unschedulable")) == stays
+    assert node.restore()
+    assert cluster.store[NODE]["spec"] == ({"unschedulable": True} if stays else {})
+
+
+def test_a_node_whose_daemons_tolerate_our_taint_is_never_cordoned(cluster: FakeCluster, tmp_path: Path) -> None:
+    for each in cluster.daemon_sets:
+        each["spec"]["template"]["spec"]["tolerations"] = [{"key": reservation.TAINT, "operator": "Exists"}]
+    node, seen = opened(cluster, tmp_path), []
+    cluster.meanwhile = lambda: seen.append(copy.deepcopy(cluster.store[NODE]["spec"]))
+    node.ensure(state("mps", 3))
+    assert node.restore()
+    assert seen
+    assert all(spec == {"taints": [reservation.our_taint("taint")]} for spec in seen)
+
+
 def test_a_node_that_cannot_be_restored_is_given_back_all_the_same(cluster: FakeCluster, tmp_path: Path) -> None:
     node = opened(cluster, tmp_path)
     node.ensure(state("time-slicing"))

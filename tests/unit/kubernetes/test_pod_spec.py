@@ -13,7 +13,7 @@ from unit.studies import config_with
 
 from sharebench.core.files import SCRIPTS
 from sharebench.measure.nodes.kubernetes.access.base import PodNeeds
-from sharebench.measure.nodes.kubernetes.cluster.cluster import is_tolerated
+from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import is_tolerated
 from sharebench.measure.nodes.kubernetes.cluster.pod_monitor import RUN_LABEL
 from sharebench.measure.nodes.kubernetes.cluster.reservation import CORDON_TAINT
 from sharebench.measure.nodes.kubernetes.cluster.restricted import NO_DISRUPTION_ANNOTATIONS, idle_pod

@@ -18,7 +18,7 @@ from sharebench.measure.nodes.contract import (
     Tenants,
     item,
 )
-from sharebench.measure.nodes.kubernetes.access.base import Access, GpuDescription, view_of
+from sharebench.measure.nodes.kubernetes.access.base import Access, GpuDescription, reserved_by, view_of
 from sharebench.measure.nodes.kubernetes.access.device_plugin import mig_instances
 from sharebench.measure.nodes.kubernetes.access.device_plugin.plugin import DevicePluginAccess
 from sharebench.measure.nodes.kubernetes.access.dra.claims_access import DraAccess
@@ -373,14 +373,14 @@ class ClusterNode(Node):
         saved = self.cluster.saved_state()
         if state is None:
             if saved is not None:
-                with self.cluster.cordoned():
+                with self.cluster.reserved(reserved_by(map(self.access, saved))):
                     self._restore_accesses(list(saved))
                 self.cluster.write_saved_state(None)
             return
         if saved is None:
             self.cluster.write_saved_state({})
-        self.cluster.reserve("cordon")
         access = self.access_of(state.strategy)
+        self.cluster.reserve(reserved_by(map(self.access, [*(saved or ()), access.name])))
         others = [name for name in saved or {} if name != access.name]
         self._restore_accesses(others)
         if others:

@@ -1,13 +1,14 @@
 """Access: how a strategy's tenants reach the GPU of a cluster's node. `ClusterNode` has one object per access."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypedDict, cast
 
 from sharebench.measure.nodes.contract import Evidence, Grant, State
 from sharebench.measure.nodes.kubernetes.cluster.api import Json
 from sharebench.measure.nodes.kubernetes.cluster.cluster import Cluster
+from sharebench.measure.nodes.kubernetes.cluster.reservation import Reserved
 from sharebench.measure.nodes.kubernetes.cluster.saved_state import AccessState
 from sharebench.model.spec import Spec
 from sharebench.model.strategy import Strategy
@@ -58,6 +59,8 @@ class Access(ABC):
     name: str
     runs_mps = False
     """Whether MPS daemons of this access outlast a cell, so that `restart_mps` can restart them."""
+    needs_cordon = False
+    """Whether a switch waits for new pods that our taint keeps away."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -77,7 +80,7 @@ class Access(ABC):
     def ensure(self, state: State) -> None:  # noqa: B027
         """Bring the node into the state and wait until it is there. Raises NodeError.
 
-        Called while the node is cordoned, without foreign pods on the GPU. `Cluster.save_access` saves what is to be
+        Called while the node is reserved, without foreign pods on the GPU. `Cluster.save_access` saves what is to be
         changed first.
         """
 
@@ -122,7 +125,7 @@ class Access(ABC):
     def restore(self, state: AccessState) -> None:  # noqa: B027
         """Undo what `ensure` changed on the node; `state` is what it had saved. Raises NodeError.
 
-        Called while the node is cordoned, for an access that saved something, before another one is used and after a
+        Called while the node is reserved, for an access that saved something, before another one is used and after a
         run.
         """
 
@@ -133,3 +136,8 @@ class Access(ABC):
     def describe(self) -> GpuDescription:
         """Facts of the node's GPU that this access knows."""
         return {}
+
+
+def reserved_by(accesses: Iterable[Access]) -> Reserved:
+    """How to keep other pods away from a node that these accesses switch."""
+    return "cordon" if any(each.needs_cordon for each in accesses) else "taint"

@@ -74,16 +74,6 @@ def closed_reasons(node: Json) -> list[str]:
     return [*filter(None, [cordon if reservation.is_cordoned_by_others(node) else None, node_unready_reason(node)])]
 
 
-def is_tolerated(taint: Json, tolerations: Sequence[Json]) -> bool:
-    """Whether pods with these tolerations may be scheduled to a node with the taint."""
-    return taint["effect"] == "PreferNoSchedule" or any(
-        each.get("key") in (None, taint["key"])
-        and each.get("effect") in (None, taint["effect"])
-        and (each.get("operator") == "Exists" or each.get("value", "") == taint.get("value", ""))
-        for each in tolerations
-    )
-
-
 class Cluster:
     """One node of a cluster. `note_phase` journals a phase of a switch and its duration in seconds."""
 
@@ -179,10 +169,10 @@ class Cluster:
         patch_with_retry(self.api, self.path, lambda node: reservation.patch(node, by))
 
     @contextmanager
-    def cordoned(self) -> Iterator[None]:
-        """Cordon the node for a restore and then give it back. Raises NodeError, but not where a cordon is refused."""
+    def reserved(self, by: reservation.Reserved) -> Iterator[None]:
+        """Reserve the node for a restore and then give it back. Raises NodeError, but not where that is refused."""
         try:
-            self.reserve("cordon")
+            self.reserve(by)
         except NodeError:
             # Pods of DaemonSets, which a restore restarts, do not tolerate our taint.
             self.reserve(None)

@@ -79,6 +79,16 @@ def variables_of(container: Json) -> dict[str, str]:
     return {variable["name"]: variable.get("value") or "" for variable in container.get("env") or []}
 
 
+def is_tolerated(taint: Json, tolerations: Sequence[Json]) -> bool:
+    """Whether pods with these tolerations may be scheduled to a node with the taint."""
+    return taint["effect"] == "PreferNoSchedule" or any(
+        each.get("key") in (None, taint["key"])
+        and each.get("effect") in (None, taint["effect"])
+        and (each.get("operator") == "Exists" or each.get("value", "") == taint.get("value", ""))
+        for each in tolerations
+    )
+
+
 @dataclass(frozen=True)
 class StackComponent:
     """A DaemonSet of NVIDIA's stack, and the name of the container by which it was found."""
@@ -181,6 +191,11 @@ class InstalledStack:
     mps: StackComponent | None
     mig_manager: StackComponent | None
     config_map: PluginConfigMap | None
+
+    def intolerant(self, taint: Json) -> list[str]:
+        """Names of the components whose new pods the taint keeps away."""
+        parts = filter(None, (self.plugin, self.discovery, self.mps, self.mig_manager))
+        return [each.name for each in parts if not is_tolerated(taint, each.pod_spec.get("tolerations") or [])]
 
 
 def _find_component(daemon_sets: Sequence[Json], names: tuple[str, ...], pods: Sequence[Json]) -> StackComponent | None:

@@ -1,12 +1,13 @@
 """How other pods are kept away from a node: by our taint while cells are measured, by a cordon during a switch.
 
 A switch restarts pods of DaemonSets, which do not tolerate our taint. The DaemonSet controller has them tolerate every
-cordon. Our taint with the effect PreferNoSchedule, which keeps none of them away, marks a cordon as ours.
+cordon. Our taint with the effect PreferNoSchedule, which keeps none of them away, marks a cordon as ours, until someone
+else lifts it and sets one. To cordon a node that is cordoned already writes nothing, so that cannot be seen.
 """
 
 from typing import Literal
 
-from sharebench.measure.nodes.kubernetes.cluster.api import Json
+from sharebench.measure.nodes.kubernetes.cluster.api import USER_AGENT, Json
 
 TAINT = "sharebench/measuring"
 CORDON_TAINT = "node.kubernetes.io/unschedulable"
@@ -15,12 +16,21 @@ Reserved = Literal["cordon", "taint"]
 EFFECTS = {"cordon": "PreferNoSchedule", "taint": "NoSchedule"}
 
 
+def our_taint(by: Reserved) -> Json:
+    return {"key": TAINT, "value": "true", "effect": EFFECTS[by]}
+
+
 def _taints(node: Json) -> list[Json]:
     return list(node["spec"].get("taints") or [])
 
 
 def is_our_cordon(node: Json) -> bool:
-    return any((each["key"], each["effect"]) == (TAINT, EFFECTS["cordon"]) for each in _taints(node))
+    """Whether a cordon of the node, if there is one, is ours."""
+    is_marked = any((each["key"], each["effect"]) == (TAINT, EFFECTS["cordon"]) for each in _taints(node))
+    return is_marked and not any(
+        each["manager"] != USER_AGENT and "f:unschedulable" in each["fieldsV1"].get("f:spec", {})
+        for each in node["metadata"].get("managedFields") or ()
+    )
 
 
 def is_cordoned_by_others(node: Json) -> bool:
@@ -42,7 +52,7 @@ def patch(node: Json, by: Reserved | None) -> Json:
     wanted = None if by == "cordon" and by_others else by
     if wanted == "cordon" and is_ours and node["spec"].get("unschedulable"):
         return {}
-    taints = [*foreign_taints(node), *([{"key": TAINT, "value": "true", "effect": EFFECTS[wanted]}] if wanted else [])]
+    taints = [*foreign_taints(node), *([our_taint(wanted)] if wanted else [])]
     spec: Json = {} if taints == _taints(node) else {"taints": taints or None}
     if wanted == "cordon":
         spec["unschedulable"] = True

@@ -6,7 +6,8 @@ from sharebench.measure.nodes.contract import NodeError, PlannedLoad
 from sharebench.measure.nodes.kubernetes.access.base import PodNeeds
 from sharebench.measure.nodes.kubernetes.cluster import reservation
 from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused, Json
-from sharebench.measure.nodes.kubernetes.cluster.cluster import Cluster, is_tolerated
+from sharebench.measure.nodes.kubernetes.cluster.cluster import Cluster
+from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import is_tolerated
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
 from sharebench.measure.nodes.kubernetes.pods.manifest import CODE_VOLUME, Place, tenant_container, tenant_pod
 from sharebench.measure.nodes.kubernetes.pods.overlay import apply_overlay

@@ -12,7 +12,7 @@ from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_manager import
 from sharebench.measure.nodes.kubernetes.access.dra.nvidia import find_driver
 from sharebench.measure.nodes.kubernetes.cluster import foreign_pods
 from sharebench.measure.nodes.kubernetes.cluster.api import Api, ApiRefused, is_in_cluster
-from sharebench.measure.nodes.kubernetes.cluster.cluster import closed_reasons, is_tolerated
+from sharebench.measure.nodes.kubernetes.cluster.cluster import closed_reasons
 from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import (
     CONFIG_LABEL,
     POLICY_KIND,
@@ -88,12 +88,9 @@ def node_rows(node: ClusterNode) -> tuple[list[ReportRow], bool]:
 
 def _daemons_kept_away(node: ClusterNode) -> Iterator[str]:
     """Lines on the owner's taints that parts of NVIDIA's stack do not tolerate, which a switch may restart."""
-    stack = node.cluster.installed
-    parts = [each for each in (stack.plugin, stack.discovery, stack.mps, stack.mig_manager) if each is not None]
     is_switched = "device-plugin" in node.cluster.options["accesses"]
     for taint in own_taints(node.cluster.read_node()) if is_switched else ():
-        names = [each.name for each in parts if not is_tolerated(taint, each.pod_spec.get("tolerations") or [])]
-        if names:
+        if names := node.cluster.installed.intolerant(taint):
             yield (
                 f"its taint {taint_text(taint)} keeps away new pods of {', '.join(names)}, which a switch restarts; "
                 "add it to the tolerations of the plugin's chart, or of the ClusterPolicy (daemonsets.tolerations)"

@@ -48,6 +48,7 @@ from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import (
     max_mps_clients,
     no_config_map_message,
 )
+from sharebench.measure.nodes.kubernetes.cluster.reservation import our_taint
 from sharebench.measure.nodes.kubernetes.cluster.saved_state import AccessState
 from sharebench.measure.nodes.limits import probe_variables
 from sharebench.model.spec import Spec
@@ -166,6 +167,10 @@ class DevicePluginAccess(Access):
         )
 
     # States.
+
+    @property
+    def needs_cordon(self) -> bool:  # type: ignore[override]
+        return bool(self.cluster.installed.intolerant(our_taint("taint")))
 
     def is_in_state(self, state: State) -> bool:
         """Whether nothing differs from the state. Raises NodeError if someone else has changed the label."""
