@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.figures import fabricated
+from unit.figures import fabricated, serving
 
 from sharebench.model.study_config import from_json
 from sharebench.read.figures import catalogue, draw
@@ -75,27 +75,33 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "report.html"
 
 
-def shown(page: Path, folder: Path, expression: str, width: int = 1280, anchor: str = "") -> tuple[Any, list[str]]:
+def shown(
+    page: Path, folder: Path, expression: str, width: int = 1280, anchor: str = "", is_dark: bool = False
+) -> tuple[Any, list[str]]:
     """The value of a JavaScript expression on the page at this width in pixels, and what the console said."""
     frame = folder / "frame.html"
     frame.write_text(FRAME % (f"{page.resolve().as_uri()}#{anchor}", width, expression))
     command = [CHROMIUM, *OPTIONS, f"--user-data-dir={folder / 'profile'}", "--window-size=1400,1000", "--dump-dom"]
+    if is_dark:
+        command.append("--blink-settings=preferredColorScheme=0")
     done = subprocess.run([*command, frame.as_uri()], capture_output=True, text=True, timeout=120, check=True)
     found = re.search("<body>(.*)</body>", done.stdout, flags=re.DOTALL)
     assert found is not None, done.stdout
     return json.loads(html.unescape(found[1])), re.findall(r"CONSOLE.*?\] (.*)", done.stderr)
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-def test_the_report_renders_offline_fits_and_is_readable(page: Path, tmp_path: Path, width: int) -> None:
+@pytest.mark.parametrize(("width", "is_dark"), [(390, True), (1280, False)])
+def test_the_report_renders_offline_fits_and_is_readable(page: Path, tmp_path: Path, width: int, is_dark: bool) -> None:
     looked_at = """(() => {
       const images = [...document.querySelectorAll(".card svg")].map((image) => image.clientWidth > 100);
       const widths = [document.documentElement.scrollWidth];
       document.querySelectorAll("details").forEach((each) => { each.open = true; });
       widths.push(document.documentElement.scrollWidth);
-      return { images, widths, pale: LOW_CONTRAST };
+      const { filter } = view.getComputedStyle(document.querySelector(".card"));
+      return { images, widths, pale: LOW_CONTRAST, filter };
     })()""".replace("LOW_CONTRAST", LOW_CONTRAST)
-    found, said = shown(page, tmp_path, looked_at, width)
+    found, said = shown(page, tmp_path, looked_at, width, is_dark=is_dark)
+    assert (found["filter"] != "none") == is_dark, "figures are light on dark"
     assert len(found["images"]) >= 4 and all(found["images"])
     assert max(found["widths"]) <= width
     assert (found["pale"], said) == ([], [])
@@ -130,6 +136,14 @@ def test_tables_sort_and_filter_and_points_say_their_numbers(page: Path, tmp_pat
     assert found["only"] == 3 and found["hidden"]
     assert any(re.fullmatch(r"MPS × 4: p50 [\d.]+ ms \([\d.]+ to [\d.]+\)", each) for each in found["titles"])
     assert (found["twice"], said) == ([], [])
+
+
+def test_nothing_stands_before_the_answers_of_a_sweep(tmp_path: Path) -> None:
+    study = serving.study(tmp_path / "results")
+    report.write_report(study.data, study.results)
+    order = """[...document.querySelectorAll("#cards table, .filters")].map((each) => each.className)"""
+    found, _ = shown(study.results / "report.html", tmp_path, order)
+    assert found == ["", "filters"]
 
 
 def test_the_first_screen_has_the_answers_and_links_lead_somewhere(page: Path, tmp_path: Path) -> None:

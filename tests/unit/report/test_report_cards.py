@@ -134,6 +134,7 @@ def test_the_page_has_the_curve_of_a_sweep_once_with_its_card(tmp_path: Path) ->
     assert "Requests in flight per tenant" in section and "o winner, since it was not a GPU" in section
     assert html.count("<strong>Load and latency.</strong>") == section.count("<strong>Load and latency.</strong>") == 1
     assert 'aria-label="Load and latency.' in section
+    assert "<small>per device</small>" not in section, "no plan is taken"
     assert "No workload by itself" not in section
     numbers = html.split('<section id="numbers">')[1].split("</section>")[0]
     assert numbers.count(">TPOT p50<small>ms</small>") == len(serving.SWEEP)

@@ -59,4 +59,4 @@ const choices = keys.map((key, i) => {
 const bar = document.createElement("form");
 bar.className = "filters";
 bar.append(...choices);
-tables[0]?.table.closest("section").before(bar);
+tables.find(({ table }) => !table.closest("#cards"))?.table.closest("section").before(bar);
