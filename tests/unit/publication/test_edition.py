@@ -135,17 +135,22 @@ def test_an_edition_is_compared_with_all_earlier_studies(tmp_path: Path) -> None
 
 
 def test_the_table_has_a_row_for_every_outcome(tmp_path: Path) -> None:
-    (tmp_path / edition.DESIGN_FOLDER).mkdir(parents=True)
-    shutil.copy(ROOT / edition.OUTCOMES_FILE, tmp_path / edition.OUTCOMES_FILE)
+    shutil.copytree(ROOT / edition.DESIGN_FOLDER, tmp_path / edition.DESIGN_FOLDER)
     cells = [
         point(strategy, seconds, workload="yolos-graph-32") for strategy, seconds in (("time-slicing", 1.2), ("mps", 1))
     ]
     data = {"two/batch": planted(tmp_path, "two/batch", cells)}
     same = [point(name, 2, count, workload) for name in ("time-slicing", "mps") for workload, count in SAME]
-    text = edition.primary_outcomes_table(data, {"h200/inference": planted(tmp_path, "h200/inference", same)}, tmp_path)
+    before = {"h200/inference": planted(tmp_path, "h200/inference", same)}
+    text = edition.primary_outcomes_table(data, before, tmp_path)
     row = next(line for line in text.splitlines() if line.startswith("| 6 |"))
     assert " | below 1.50 | " in row and row.endswith("| holds |")
     assert sum("not measured yet" in line for line in text.splitlines()) == len(read_outcomes(ROOT)) - 1
+    plan = tmp_path / edition.DESIGN_FOLDER / "batch.yaml"
+    plan.write_text(plan.read_text().replace("repeats: 2", "repeats: 9"))
+    text = edition.primary_outcomes_table(data, before, tmp_path)
+    row = next(line for line in text.splitlines() if line.startswith("| 6 |"))
+    assert " of 9 devices" in row and row.endswith("| holds so far |")
 
 
 def test_a_ratio_within_the_margin_of_another_data_set_holds_where_both_are_precise(tmp_path: Path) -> None:
