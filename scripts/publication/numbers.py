@@ -274,14 +274,14 @@ class DataSet:
         return str(self.manifest["config"]["baseline"])
 
     @property
-    def _alone(self) -> tuple[str, str]:
+    def alone_strategies(self) -> tuple[str, str]:
         """The baseline and its A/A control."""
         return self.baseline, control_name(self.baseline)
 
     def alone_latencies(self, workload: str) -> list[Number]:
         """Mean latency in seconds of each valid cell of one tenant alone, with the A/A control, smallest first."""
         cells = self.rows("cells", {"workload": workload, "replicas": 1})
-        cells = cells[cells["strategy"].isin(self._alone)]
+        cells = cells[cells["strategy"].isin(self.alone_strategies)]
         return [Number(value) for value in sorted(cells["latency_mean_seconds"])]
 
     def is_steady(self, workload: str) -> bool:
@@ -303,9 +303,9 @@ class DataSet:
         slowdowns; except in a ratio of these two.
         """
         values = [self.values_by_block(where, metric, pair_by) for where in (over, under)]
-        baseline, control = self._alone
+        baseline, control = self.alone_strategies
         for own, where, other in zip(values, (over, under), (under, over), strict=True):
-            if (where["strategy"], where["replicas"]) == (baseline, 1) and other["strategy"] not in self._alone:
+            if (where["strategy"], where["replicas"]) == (baseline, 1) and other["strategy"] not in (baseline, control):
                 with suppress(MissingNumber):
                     again = self.values_by_block({**where, "strategy": control}, metric, pair_by)
                     own |= {block: math.sqrt(own[block] * again[block]) for block in own.keys() & again.keys()}

@@ -103,7 +103,8 @@ def _describe(group: Group) -> str:
 def compare_collections(first: Sequence[DataSet], second: Sequence[DataSet], metric: str = "slowdown") -> Replication:
     """Compare `slowdown` or `latency_mean_seconds` of the tenants of two collections of studies that share no block.
 
-    Where several studies of one collection have a group, its first one counts. The baseline has no slowdown to test.
+    Where several studies of one collection have a group, its first one counts. The baseline and its A/A control have no
+    slowdown to test.
     Raises MissingNumber where the collections have no group in common.
     """
     one, other = (_collect_values(studies, metric) for studies in (first, second))
@@ -133,7 +134,7 @@ def _values_by_group(data: DataSet, metric: str) -> dict[Group, list[tuple[float
     """The metric of each cell, and its place."""
     cells = data.rows("cells", {})
     if metric == "slowdown":
-        cells = cells[(cells["strategy"] != data.baseline) | (cells["replicas"] > 1)]
+        cells = cells[~cells["strategy"].isin(data.alone_strategies) | (cells["replicas"] > 1)]
     found: dict[Group, list[tuple[float, Place]]] = {}
     repeats = cells.dropna(subset=[metric]).groupby([*GROUP_COLUMNS, "repeat"], sort=False)
     for (strategy, tenant_workload, replicas, workload, _), own in repeats:

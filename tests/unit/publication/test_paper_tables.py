@@ -99,6 +99,18 @@ def test_two_studies_of_the_same_cells_are_tested_cell_by_cell(tmp_path: Path) -
         moved.ratio("mig", "net", 2)
 
 
+def test_the_control_has_no_slowdown_of_sharing(tmp_path: Path) -> None:
+    for name in ("gpu/study", "gpu/again"):
+        publish(tmp_path, name)
+        alone(tmp_path, [0.9, 0.95, 1.0], name, "exclusive-again")
+        with edited_table(tmp_path / "made" / name / "tables/cells.csv") as cells:
+            cells.loc[cells["strategy"] == "exclusive-again", "slowdown"] = [0.99, 1.0, 1.01]
+    studies = [data_set(tmp_path)], [data_set(tmp_path, "gpu/again")]
+    assert not any(group[0] == "exclusive-again" for group in replication.compare_collections(*studies).p)
+    latencies = replication.compare_collections(*studies, "latency_mean_seconds")
+    assert ("exclusive-again", "net", 1, "net") in latencies.p
+
+
 def test_pairs_of_which_one_workload_moved_are_named(tmp_path: Path) -> None:
     pairs = []
     for name in ("gpu/pairs", "gpu/pairs-again"):
