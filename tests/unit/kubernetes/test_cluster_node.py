@@ -268,4 +268,4 @@ def test_a_foreign_pod_that_follows_the_restore_is_no_failure_of_it(
     assert cluster.store[NODE]["metadata"]["labels"] == before
     printed = capfd.readouterr()
     assert printed.out == "the node is back in its original state\n"
-    assert printed.err == "restoring what a run has left changed\n"
+    assert printed.err == "looking for what a run has left changed\n"

@@ -13,7 +13,7 @@ def restore_node(study: Study, results: Path, config_words: Sequence[str], not_s
     command = ["sharebench", "restore", *config_words]
     claim = lifecycle.begin(study, results, {"restore": [""]}, command, not_shown, config_words=config_words)
     interrupts.end_run_at_first(lifecycle.left_line(claim))
-    print("restoring what a run has left changed", file=sys.stderr)
+    print("looking for what a run has left changed", file=sys.stderr)
     try:
         with jobs.measuring_job(results) as run:
             jobs.restore(run)
