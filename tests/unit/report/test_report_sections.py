@@ -120,6 +120,12 @@ def test_a_study_without_an_slo_says_how_many_tenants_its_memory_holds(root: Pat
     assert '<td class="number">57</td>' in html_of(root, "advice")
 
 
+def test_tenants_of_which_no_tail_is_known_are_shown_with_the_reason(root: Path) -> None:
+    path, why = root / "tables" / "capacity.csv", "1 tenant: only the p50 is known"
+    pd.read_csv(path).assign(percentile="p50", capacity_tenants=None, reason=why).to_csv(path, index=False)
+    assert why in html_of(root, "advice")
+
+
 def test_a_workload_that_is_only_a_baseline_is_not_shared() -> None:
     alone, pair = [{"strategy": "exclusive"}, {"strategy": "exclusive-again"}], [{"strategy": "mps"}]
     assert page.shared_workloads({"a": alone, "a+b": pair}, "exclusive") == {"a+b": pair}

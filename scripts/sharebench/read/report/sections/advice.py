@@ -31,9 +31,9 @@ def advice(study: DrawnStudy) -> Advice:
 
 
 def capacity(study: DrawnStudy, workloads: dict[str, list[Row]]) -> list[Row]:
-    """Rows of tables/capacity.csv of these workloads that have a number for an SLO or for memory."""
+    """Rows of tables/capacity.csv of these workloads that were judged by an SLO, or have a number for memory."""
     table = study.table("capacity")
-    table = table[table["capacity_tenants"].notna() | table["max_tenants_by_memory"].notna()]
+    table = table[(table["percentile"] != "") | table["max_tenants_by_memory"].notna()]
     return table_rows(table[table["workload"].isin(workloads.keys())])
 
 
