@@ -28,7 +28,7 @@ def is_our_cordon(node: Json) -> bool:
     """Whether a cordon of the node, if there is one, is ours."""
     is_marked = any((each["key"], each["effect"]) == (TAINT, EFFECTS["cordon"]) for each in _taints(node))
     return is_marked and not any(
-        each["manager"] != USER_AGENT and "f:unschedulable" in each["fieldsV1"].get("f:spec", {})
+        each.get("manager") != USER_AGENT and "f:unschedulable" in each.get("fieldsV1", {}).get("f:spec", {})
         for each in node["metadata"].get("managedFields") or ()
     )
 
