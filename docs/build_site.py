@@ -3,6 +3,7 @@
 MkDocs loads this file as a hook, too: its Markdown wants four spaces where GitHub's takes the width of the list's mark.
 """
 
+import json
 import logging
 import os
 import re
@@ -15,8 +16,21 @@ SETTINGS = ROOT / "docs" / "mkdocs.yml"
 PATTERNS = ("*.md", "docs/**/*.md", "[cerpt]*/*.md", "tests/*/*.md", "published/**/*.md")
 LINK = re.compile(r"\]\(([^)\s#]+)(?:#[^)\s]*)?\)")
 ADDRESS = re.compile(r"[a-z]+:")
-# A table that is wider than the page scrolls by itself.
-STYLE = "table { display: block; overflow-x: auto }\n"
+# What is wider than the page scrolls by itself, and a shadow at its edge says so. The theme's light blue is pale as ink
+# on white, and below white ink.
+STYLE = """
+table.table { display: block; overflow-x: auto; --bs-table-bg: transparent }
+pre > code { background: none }
+table.table, pre {
+  background:
+    linear-gradient(to right, var(--bs-body-bg) 40%, transparent) 0 0 / 2.5rem 100% no-repeat local,
+    linear-gradient(to left, var(--bs-body-bg) 40%, transparent) 100% 0 / 2.5rem 100% no-repeat local,
+    linear-gradient(to right, #8886, transparent) 0 0 / 0.9rem 100% no-repeat scroll,
+    linear-gradient(to left, #8886, transparent) 100% 0 / 0.9rem 100% no-repeat scroll;
+}
+.navbar.bg-primary { background: #1b4f9c !important }
+[data-bs-theme=light] { --bs-link-color-rgb: 27, 79, 156; --bs-link-color: #1b4f9c }
+"""
 NO_REPORTS = "None yet: `make paper` builds them, then `make site`."
 
 
@@ -82,6 +96,19 @@ def render(pages: Path, site: Path) -> None:
     from mkdocs.config import load_config
 
     build(load_config(str(SETTINGS), docs_dir=str(pages), site_dir=str(site), strict=True))
+    name_results(site / "search" / "search_index.json")
+
+
+def name_results(index: Path) -> None:
+    """Give each section of a page in the index of the search the page's heading, too: many are called alike."""
+    found = json.loads(index.read_text(encoding="utf-8"))
+    headings: dict[str, str] = {}
+    for entry in found["docs"]:
+        page, _, section = entry["location"].partition("#")
+        heading = headings.setdefault(page, entry["title"]) if section else ""
+        if heading not in ("", entry["title"]):
+            entry["title"] = f"{heading}: {entry['title']}"
+    index.write_text(json.dumps(found), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -31,6 +31,9 @@ def test_no_link_is_broken_the_search_finds_wrong_answers_and_reports_are_there(
     entries = json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))["docs"]
     found = {entry["location"].split("#")[0] for entry in entries if "wrong answers" in entry["text"].lower()}
     assert {"docs/which-strategy.html", "docs/strategies/mps-limited.html"} & found, found
+    titles = {entry["location"]: entry["title"] for entry in entries}
+    assert titles["docs/strategies/mps-limited.html#pitfalls"] == "MPS with limits: Pitfalls"
+    assert titles["docs/which-strategy.html#which-strategy"] == "Which strategy?"
     assert 'href="h200-inference.html"' in (site / "reports/index.html").read_text(encoding="utf-8")
     assert (site / "reports/h200-inference.html").read_text() == "<p>a report"
 
