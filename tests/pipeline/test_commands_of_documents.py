@@ -1,4 +1,4 @@
-"""Every block of commands in README, docs and the other guides is checked as far as possible without its devices.
+"""Every command in README, docs and the other guides is checked as far as possible without its devices.
 
 Snakemake reads config and targets of its commands in a copy of the checkout; `.ci/run` runs those of README. Targets
 and variables of make must exist, and so must this repository's files and options that other commands name.
@@ -29,11 +29,18 @@ from sharebench.read.gates.gates import evaluate
 pytestmark = pytest.mark.thorough
 
 BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+# A command in a sentence or a table. One with an ellipsis or a word in capitals stands for many.
+INLINE = re.compile(r"`((?:\.venv/bin/)?(?:snakemake|sharebench|make) (?!-n`|[^`]*(?:…|\b[A-Z]{4,}\b(?!=)))[^`]+)`")
+PATTERNS = ("*.md", "docs/**/*.md", "*/*.md", "tests/**/*.md", "published/**/*.md")
 DOCUMENTS = sorted(
-    str(path.relative_to(REPOSITORY))
-    for pattern in ("*.md", "docs/**/*.md", "tests/**/*.md", "config/*.md", "results/*.md", "published/**/*.md")
-    for path in REPOSITORY.glob(pattern)
-    if "```bash" in path.read_text(encoding="utf-8")
+    {
+        str(path.relative_to(REPOSITORY))
+        for pattern in PATTERNS
+        for path in REPOSITORY.glob(pattern)
+        # The changelog has commands of earlier versions.
+        if path.name != "CHANGELOG.md"
+        and ("```bash" in (text := path.read_text(encoding="utf-8")) or INLINE.search(text))
+    }
 )
 SUBSTITUTION = re.compile(r"^\w+=\$\((.*)\)$", re.MULTILINE)
 HERE_DOCUMENT = re.compile(r" <<'(\w+)'\n.*?\n\1\n", re.DOTALL)
@@ -45,6 +52,7 @@ LACKS = re.compile(
     r"|'{here}/\.venv-\w+/bin/python' is not there"
     r"|config: prometheus\.folder: '/tmp/watched/targets' is not an existing folder"
     r"|config: cpu\.cores: \d+ is the number of no core"
+    r"|File results/\S+ marked for report but does not exist"
 )
 KUBECTL = re.compile(r" (annotate|apply|config|create|delete|edit|get|label|logs|patch|rollout|taint|uncordon|wait) ")
 # Programs whose arguments are checked only for files of this repository, and words of bash.
@@ -81,6 +89,12 @@ def blocks(document: str) -> Iterator[tuple[str, dict[str, str]]]:
         before[language] = "\n".join(line.removeprefix(indent) for line in text.splitlines()) + "\n"
         if language == "bash":
             yield before["bash"], before
+
+
+def inline(document: str) -> list[str]:
+    """The commands in sentences and tables, each once."""
+    text = BLOCK.sub("", (REPOSITORY / document).read_text(encoding="utf-8"))
+    return list(dict.fromkeys(" ".join(found.split()) for found in INLINE.findall(text)))
 
 
 def make(words: list[str], shown: dict[str, str], checkout: Checkout) -> None:
@@ -158,6 +172,8 @@ def sharebench(words: list[str], shown: dict[str, str], checkout: Checkout) -> N
     """Check the command, its options and its config, without running it."""
     name, command, arguments = cli.commands.resolve_command(click.Context(cli.commands), words[1:])
     assert name and command, words
+    if arguments in ([], ["--help"]):
+        return
     given = command.make_context(name, arguments).params
     if "configfile" in given:
         save_files(words, shown, checkout)
@@ -224,6 +240,9 @@ def test_the_commands_of_a_document_work(document: str, checkout: Checkout) -> N
     for text, shown in blocks(document):
         for words in commands(text):
             check(words, shown, checkout)
+    for text in inline(document):
+        for words in commands(text):
+            check(words, {}, checkout)
 
 
 def test_the_tutorial_measures_two_tenants_under_each_strategy_that_shares(checkout: Checkout) -> None:
@@ -238,6 +257,10 @@ def test_the_tutorial_measures_two_tenants_under_each_strategy_that_shares(check
         assert record["status"] == "ok" and len(record["tenants"]) == largest
         failed = {gate["name"] for gate in evaluate(cast(CellRecord, record)) if not gate["passed"]}
         assert failed.isdisjoint({"evidence", "errors", "nothing_finished"})
+
+
+def test_commands_in_sentences_and_tables_are_found() -> None:
+    assert "sharebench compare results/before results/after" in inline("docs/recipes.md")
 
 
 @pytest.mark.parametrize(
