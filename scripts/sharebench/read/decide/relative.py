@@ -38,19 +38,20 @@ def mix_answer(
     demand: Demand,
     undecided: str,
 ) -> Answer | None:
-    """The answer for a mix from its rows of the summary, one for each strategy and kind of tenant.
+    """The answer for a mix from its rows of the summary, one for each strategy, number and kind of tenants.
 
     Plans are ordered by `stp`: the sum of what each tenant does, over what it does alone.
     """
-    by_strategy = group_by((row for row in rows if row.metrics.keys() >= {STP, SLOWDOWN}), lambda row: row.strategy)
-    own = {name: found for name, found in by_strategy.items() if name in strategies}
-    if not own:
+    known = [row for row in rows if row.metrics.keys() >= {STP, SLOWDOWN} and row.strategy in strategies]
+    if not known:
         return None
+    size = _nearest_size([row.replicas for row in known], demand)
+    own = group_by((row for row in known if row.replicas == size), lambda row: row.strategy)
     options = [_alone("exclusive", 1)]
     for name, found in own.items():
         slowest = max(row.metrics[SLOWDOWN].value for row in found)
         isolation = Isolation(slowest <= MAX_ISOLATED_GROWTH, MEASURED, f"the slowest has {slowest:.3g} × its latency")
-        options.append(shared(strategies[name], _level(found[0].replicas, found[0].metrics[STP], isolation)))
+        options.append(shared(strategies[name], _level(size, found[0].metrics[STP], isolation)))
 
     def facts(best: Plan) -> list[Fact]:
         found = own.get(best.option.strategy, [])
@@ -61,7 +62,7 @@ def mix_answer(
             for row in found
         ]
 
-    return _answer(workload, options, demand, rows[0].replicas, "work per GPU", facts, undecided)
+    return _answer(workload, options, demand, size, "work per GPU", facts, undecided)
 
 
 def jobs_answer(
@@ -73,16 +74,12 @@ def jobs_answer(
     demand: Demand,
     undecided: str,
 ) -> Answer | None:
-    """The answer for jobs from their rows of tables/jobs.csv. Plans are ordered by their speed over the queue's.
-
-    They are judged with the largest measured number of jobs up to the tenants, or else with the next larger one.
-    """
+    """The answer for jobs from their rows of tables/jobs.csv. Plans are ordered by their speed over the queue's."""
     is_known = rows["speedup"].notna() & (rows["replicas"] > 1)
     known = rows[is_known & rows["strategy"].isin(strategies.keys())]
     if known.empty:
         return None
-    sizes = known["replicas"]
-    jobs = int(sizes[sizes <= demand.tenants].max() if demand.tenants >= sizes.min() else sizes.min())
+    jobs = _nearest_size(known["replicas"].tolist(), demand)
     options = [_alone(queue, jobs)]
     for row in known[known["replicas"] == jobs].to_dict("records"):
         speedup = estimate(row, "speedup")
@@ -90,6 +87,11 @@ def jobs_answer(
         strategy = strategies[row["strategy"]]
         options.append(shared(strategy, _level(jobs, speedup, documented.performance_isolation(strategy))))
     return _answer(workload, options, demand, min(jobs, demand.tenants), "speed of a queue", lambda _: [], undecided)
+
+
+def _nearest_size(sizes: Sequence[int], demand: Demand) -> int:
+    """The largest measured number of tenants up to the demand's, or else the smallest one."""
+    return max((size for size in sizes if size <= demand.tenants), default=min(sizes))
 
 
 def _level(replicas: int, work: Estimate, isolation: Isolation) -> dict[int, Level]:
@@ -102,6 +104,15 @@ def _alone(strategy: str, tenants: int) -> Option:
     return Option(strategy, levels, documented.ALONE, 0, is_sharing=False)
 
 
+def _unanswered_reasons(asked: Demand, tenants: int) -> list[Reason]:
+    """The parts of the question that the answer is not about."""
+    more = [name for name, value in (("SLO", asked.limits), ("price", asked.price_per_hour)) if value]
+    parts = [f"the {tenants} tenants that were measured together"] if tenants != asked.tenants else []
+    reasons = [Reason("scope", f"This answer is for {part}, not for {asked.tenants}.") for part in parts]
+    text = f"The {' and the '.join(more)} did not enter: what runs together is compared by its work."
+    return [*reasons, Reason("scope", text)] if more else reasons
+
+
 def _answer(
     workload: str,
     options: Sequence[Option],
@@ -111,7 +122,7 @@ def _answer(
     facts: Callable[[Plan], list[Fact]],
     undecided: str,
 ) -> Answer:
-    demand = Demand(tenants, isolation=demand.isolation, margin_percent=demand.margin_percent)
+    asked, demand = demand, Demand(tenants, isolation=demand.isolation, margin_percent=demand.margin_percent)
     plans = advise(options, demand)
     best = plans[0]
     assert best.level is not None and best.level.throughput is not None
@@ -124,6 +135,7 @@ def _answer(
         *gain_reasons(plans),
         *tie_reasons(plans, demand),
         *no_plan_reasons(plans),
+        *_unanswered_reasons(asked, tenants),
     ]
     shared = [each for each in plans if each.option.is_sharing and each.devices is not None]
     judged = [best] if best.option.is_sharing else shared

@@ -1,0 +1,70 @@
+"""Advice on what runs together is for a measured number of tenants, and names what of the question did not enter."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from sharebench.model.strategy import Strategy
+from sharebench.read.decide.advice import Demand, Level, Option
+from sharebench.read.decide.answers import Answer
+from sharebench.read.decide.documented import UNKNOWN, Isolation
+from sharebench.read.decide.relative import mix_answer
+from sharebench.read.decide.rows import SLOWDOWN, STP, SummaryRow
+from sharebench.read.statistics.intervals import Estimate
+
+STRATEGIES = {name: Strategy(name=name, mechanism=(name,)) for name in ("mps", "time-slicing")}
+WORK = {("mps", 3): 2.5, ("mps", 6): 3.5, ("time-slicing", 3): 1.5, ("time-slicing", 6): 2.0}
+FAULT = Isolation(None, UNKNOWN, "")
+
+
+def summary() -> list[SummaryRow]:
+    return [
+        SummaryRow(
+            strategy,
+            "lab",
+            tenant,
+            replicas,
+            "ok",
+            "",
+            3,
+            0,
+            None,
+            {
+                STP: Estimate(work, 0.99 * work, 1.01 * work, 3),
+                SLOWDOWN: Estimate(replicas / work, replicas / work, replicas / work, 3),
+            },
+        )
+        for (strategy, replicas), work in WORK.items()
+        for tenant in ("front", "back", "training")
+    ]
+
+
+def answered(demand: Demand) -> Answer:
+    def shared(strategy: Strategy, levels: Mapping[int, Level]) -> Option:
+        return Option(strategy.name, levels, FAULT, 0)
+
+    found = mix_answer("lab", summary(), STRATEGIES, shared, demand, "")
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(("asked", "size"), [(2, 3), (3, 3), (5, 3), (6, 6), (7, 6)])
+def test_a_mix_is_judged_with_one_measured_number_of_tenants(asked: int, size: int) -> None:
+    answer = answered(Demand(asked))
+    assert (answer.strategy, answer.devices) == ("mps", 1)
+    assert {each.per_device for each in answer.plans if each.strategy != "exclusive"} == {size}
+    facts = {fact.name: fact.value for fact in answer.facts}
+    assert facts["work per GPU"] == f"× {WORK['mps', size]:.2f}"
+    assert len([name for name in facts if name.startswith("latency of ")]) == 3
+    said = [text for text in answer.texts("scope") if "measured together" in text]
+    assert said == (
+        []
+        if asked == size
+        else [f"This answer is for the {size} tenants that were measured together, not for {asked}."]
+    )
+
+
+def test_an_slo_and_a_price_that_do_not_enter_are_named() -> None:
+    texts = answered(Demand(3, limits={"latency": 0.001}, price_per_hour=4.0)).texts("scope")
+    assert any(text.startswith("The SLO and the price did not enter") for text in texts)
+    assert not any("did not enter" in text for text in answered(Demand(3)).texts("scope"))
