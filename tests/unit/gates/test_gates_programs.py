@@ -313,3 +313,12 @@ def test_the_export_has_foreign_buckets(tmp_path: Path) -> None:
     export_histograms([tmp_path / "raw.json"], tmp_path / "out.csv")
     lines = (tmp_path / "out.csv").read_text().splitlines()[1:]
     assert lines == ["1,1,0,0.0,0.01,3", "1,1,0,0.1,0.25,390", "1,1,0,0.25,inf,7"]
+
+
+def test_a_unit_that_was_forgotten_makes_iterations_longer_than_the_window() -> None:
+    """Milliseconds that were read as seconds."""
+    forgotten = scraped(loop_tenant(), UPPERS, [0, 400, 0, 0]) | {"sum_seconds": 400 * 50.0}
+    verdict = verdicts(forgotten)["window_length"]
+    assert not verdict["passed"] and "unit: ms" in verdict["message"]
+    right = scraped(loop_tenant(), UPPERS, [0, 400, 0, 0]) | {"sum_seconds": 400 * 0.05}
+    assert verdicts(right)["window_length"]["passed"]

@@ -143,9 +143,14 @@ def _window_length(record: CellRecord) -> Verdict | None:
         (tenant["sum_seconds"] / tenant["count"] / seconds, ITERATION_RATIO, tenant["index"])
         for tenant in record["tenants"]
         # A job ends its own window.
-        if load_of(tenant)["arrival"] == "closed" and tenant["count"] and not tenant.get("job")
+        if tenant["count"]
+        and not tenant.get("job")
+        and (load_of(tenant)["arrival"] == "closed" or programs.is_scraped(tenant))
     ]
-    message = "an iteration of tenant {tenant} takes {value:.0%} of the window; set a longer one (window_seconds)"
+    remedy = ", or give the program's unit (unit: ms)" if any(map(programs.is_scraped, record["tenants"])) else ""
+    message = (
+        "an iteration of tenant {tenant} takes {value:.0%} of the window; set a longer one (window_seconds)" + remedy
+    )
     return worst_verdict(judged, message)
 
 

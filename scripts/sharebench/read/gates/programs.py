@@ -23,6 +23,10 @@ def is_program(tenant: TenantRecord) -> bool:
     return "measured_by" in tenant
 
 
+def is_scraped(tenant: TenantRecord) -> bool:
+    return tenant.get("measured_by") == "scrape"
+
+
 def _is_external_server(tenant: TenantRecord) -> bool:
     return tenant.get("measured_by") == "client" and tenant["cpu"] is None
 
@@ -44,7 +48,7 @@ def scrape_error(record: CellRecord) -> Verdict | None:
 
     A sum that is further off its own buckets has another unit, or belongs to something else.
     """
-    scraped = [tenant for tenant in record["tenants"] if tenant.get("measured_by") == "scrape" and tenant["count"]]
+    scraped = [tenant for tenant in record["tenants"] if is_scraped(tenant) and tenant["count"]]
     if not scraped:
         return None
     for tenant in scraped:
