@@ -128,10 +128,13 @@ def plan(study: "Study", words: Sequence[str]) -> str:
 @commands.command()
 @click.argument("data", type=FOLDER, default=Path("results"))
 @click.option("--also", type=FOLDER, multiple=True, help="Further study, whose faults count.")
-@click.option("--workloads", multiple=True, metavar="NAME", help="Workload that it is about; all, if not given.")
+@click.option("--workloads", multiple=True, metavar="NAME,...", help="Workloads that it is about; all, if not given.")
 @click.option("--tenants", type=int, help="Number of tenants.")
 @click.option(
-    "--slo", multiple=True, metavar="PART=MS", help="Limit of a request, such as latency_ms=50 or ttft_ms=500."
+    "--slo",
+    multiple=True,
+    metavar="PART=MS",
+    help="Limit of a request, such as latency_ms=50 (p95) or ttft_ms=500 (p99), or `none`.",
 )
 @click.option("--isolation", metavar="none|performance|fault", help="Isolation that tenants need.")
 @click.option("--deploy", metavar="auto|host|device-plugin|claims", help="What the tenants can have.")
@@ -157,9 +160,9 @@ def advise(
     study = dataset.read_study(data, "DATA")
     dataset.check_complete(study, "DATA")
     given = {key: value for key, value in asked.items() if value is not None}
-    given |= {"slo": _pairs("slo", slo)} if slo else {}
+    given |= {"slo": None if list(slo) == ["none"] else _pairs("slo", slo)} if slo else {}
     config = load(study.config | given)
-    config["workloads"] = list(workloads)
+    config["workloads"] = [name for names in workloads for name in names.split(",")]
     question = dataset.resolve_question(config, given, ["workloads"] if workloads else (), study)
     folder = dataset.verified_folder(data, "DATA")
     dataset.refuse_without_faults(also)

@@ -86,9 +86,9 @@ def read_study(path: Path, where: str = "config: from") -> Study:
         # Without a damaged file's remedy, since no run would write this one from scratch.
         damage = str(error).partition("; remove it")[0]
         problem = f"manifest.json: {error.strerror}" if isinstance(error, OSError) else damage
-        raise DataSetError(
-            f"{where}: {path} is not a data set ({problem}); give a folder that has manifest.json and cells/"
-        ) from None
+        inside = list_published(path)
+        remedy = f"one of its studies: {', '.join(inside)}" if inside else "a folder that has manifest.json and cells/"
+        raise DataSetError(f"{where}: {path} is not a data set ({problem}); give {remedy}") from None
     try:
         return Study(configuration.load(made_by))
     except configuration.ConfigError as error:
@@ -223,11 +223,14 @@ def resolve_question(config: StudyConfig, given: Collection[str], typed: Collect
     if "workloads" not in typed:
         return question
     measured = study.workloads()
-    if missing := [name for name in config["workloads"] if name not in measured]:
+    # A pair has one name, by either order.
+    same = {"+".join(sorted(name.split("+"))): name for name in measured}
+    wanted = [same.get("+".join(sorted(name.split("+"))), name) for name in config["workloads"]]
+    if missing := [name for name in wanted if name not in measured]:
         raise DataSetError(
             f"config: workloads: {', '.join(missing)}: not in {study.config['from']}; it has {', '.join(measured)}"
         )
-    return {**question, "workloads": config["workloads"]}
+    return {**question, "workloads": wanted}
 
 
 def apply_question(study: Study, question: Question) -> Study:

@@ -75,6 +75,10 @@ def test_the_help_is_an_index_with_a_line_for_each_command(capsys: pytest.Captur
         ("advise DATA --slo latency_ms=50 ttft_ms=500", "Got unexpected extra argument (ttft_ms=500); see "),
         ("join part --config node=simulated", "part is not the results of a study; it has no cells/"),
         ("advise", "DATA: results is not a data set "),
+        (
+            f"advise {DATA.parent}",
+            f"DATA: {DATA.parent} is not a data set (manifest.json: No such file or directory); give one of its ",
+        ),
         (f"advise {DATA} --tenants 0", "config: tenants: 0 is below 1; "),
         (f"advise {DATA} --slo 50", "--slo 50: it is not KEY=VALUE"),
         (f"advise {DATA} --slo speed=50", "config: slo: 'speed' is an unknown key; "),
@@ -106,6 +110,21 @@ def test_a_data_set_with_another_config_is_refused_by_its_name(tmp_path: Path) -
     (tmp_path / "manifest.json").write_text(json.dumps(config))
     ended = run("compare", str(tmp_path), str(DATA))
     assert isinstance(ended, str) and ended.startswith(f"BEFORE: {tmp_path}: its config: node: 'nowhere' is not known")
+
+
+@pytest.mark.parametrize(
+    ("study", "words", "line"),
+    [
+        ("load", "--workloads yolos-light,yolos-heavy --slo latency_ms=100", "yolos-heavy: not known to keep"),
+        ("interference", "--workloads yolos+training-4096", "training-4096+yolos: take mps"),
+        ("load", "--slo none", "Advice for 7 tenants, no SLO"),
+    ],
+)
+def test_a_question_is_understood_as_people_type_it(
+    study: str, words: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("advise", str(DATA.parent / study), *words.split()) == 0
+    assert line in capsys.readouterr().out
 
 
 def test_advice_from_a_packed_data_set_leaves_no_file_but_the_unpacked_one(
