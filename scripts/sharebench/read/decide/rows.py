@@ -40,12 +40,7 @@ class SummaryRow:
 
     def percentile(self, name: str, part: str = LATENCY) -> Estimate | None:
         """One of PERCENTILES of a part of an SLO; None where it is blank."""
-        return self.metrics.get(percentile_column(name, part))
-
-
-def percentile_column(percentile: str, part: str = LATENCY) -> str:
-    """Column of the summary with this percentile of a part of an SLO."""
-    return f"{part}_{percentile}_seconds"
+        return self.metrics.get(f"{part}_{name}_seconds")
 
 
 def summary_rows(table: pd.DataFrame) -> list[SummaryRow]:
