@@ -115,7 +115,8 @@ def _mix_entry(key: str, entry: Workload, catalogue: dict[str, Workload]) -> Ite
         elif catalogue[tenant].runs_until_exit:
             lasting = [name for name in entry.tenants or () if name in catalogue and catalogue[name].job is None]
             if lasting:
-                yield f"{key}.tenants: {tenant!r} {ENDS}, and {lasting[0]!r} goes on; mix it with jobs only"
+                remedy = "mix it with jobs only, or give its metrics in place of until: exit"
+                yield f"{key}.tenants: {tenant!r} {ENDS}, and {lasting[0]!r} goes on; {remedy}"
 
 
 def _names(config: StudyConfig) -> Iterator[str]:

@@ -170,7 +170,8 @@ def test_the_spec_of_an_exiting_program_has_only_its_dependencies() -> None:
         ({f"{W}.mine": exiting(""), "interference": "matmul,mine"}, "interference: 'mine' runs once, until it exits"),
         (
             {f"{W}.mine": exiting(""), f"{W}.mix": {"tenants": ["mine", "matmul"]}},
-            "mix.tenants: 'mine' runs once, until it exits, and 'matmul' goes on; mix it with jobs only",
+            "mix.tenants: 'mine' runs once, until it exits, and 'matmul' goes on; mix it with jobs only, or "
+            "give its metrics in place of until: exit",
         ),
         (
             {f"{W}.mine": exiting(""), "workloads": ["mine"], "node": "simulated"},
