@@ -43,6 +43,10 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
         COMMAND | {"command": ["python", "{here}/no/such.py"]},
         [".command:", "'{here}/no/such.py'", "not there", "snakemake runs in"],
     ),
+    "a script of the folder that snakemake runs in": (
+        COMMAND | {"command": ["python", "README.md"]},
+        ["'README.md'", "a folder of its own", "write '{here}/README.md'"],
+    ),
     "two ports": (COMMAND | {"port": 8000}, [".port:", "8000", "'{port}'", "remove one"]),
     "no metric": (COMMAND | {"metrics": {}}, [".metrics:", "histogram or of a summary", "none is given"]),
     "two metrics": (COMMAND | {"metrics": {"histogram": "h", "summary": "s"}}, [".metrics:", "both are given"]),

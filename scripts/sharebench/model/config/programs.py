@@ -1,5 +1,6 @@
 """Checks of a study's user programs: whether its kind of node can run them, and the files that they name."""
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,6 +40,11 @@ def file_problems(key: str, entry: Workload, tenants: int) -> Iterator[str]:
         path = word.removeprefix(HERE_PREFIX)
         if word.startswith(HERE_PREFIX) and "{" not in path and not Path(path).exists():
             yield f"{key}.command: {word!r} is not there; {{here}} is the folder that snakemake runs in"
+    # The first word is looked up on the PATH; a container has files of its own.
+    words = (entry.command or ())[1:] if entry.image is None and entry.manifest is None else ()
+    for word in filter(os.path.isfile, words):
+        if not Path(word).is_absolute():
+            yield f"{key}.command: it runs in a folder of its own, which has no {word!r}; write '{HERE_PREFIX}{word}'"
     for option, path in entry.request.files().items():
         if not Path(path).is_file():
             yield f"{key}.request.{option}: {path!r} is not a file; its path begins where snakemake runs"
