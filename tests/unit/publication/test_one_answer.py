@@ -86,7 +86,7 @@ def test_every_row_of_which_strategy_takes_what_the_advice_takes() -> None:
         line.strip("| ").split(" | ") for line in block("docs/which-strategy.md", "which").splitlines() if "**" in line
     ]
     assert [row[0] for row in rows] == [*ROWS]
-    for first, *_, take in rows:
+    for first, take, *_ in rows:
         # MIG was not measured there.
         measured = take.replace("**MIG, or ", "**")
         for question in ROWS[first]:
