@@ -35,7 +35,7 @@ BLOCK = re.compile(r"<!-- by rule: ([a-z0-9-]+) -->\n(.*?)<!-- end of rule -->",
 NUMBER = re.compile("\\d+(?:\u202f\\d{3})*(?:\\.\\d+)?")
 LABELS = re.compile(
     r"`[^`]*`|\(?\[[^\]]*\]\([^)]*\)\)?|[¹²³⁴⁵]|H[12]00s?|fp\d+|256 x 256|16384 x 16384|ResNet-50|1/7|7 streams"
-    r"|7 tenants|batch 1,|8 billion|100/N|BERT-base"
+    r"|\(50 ms\)|7 tenants|batch 1,|8 billion|100/N|BERT-base"
 )
 """Digits in names."""
 Record = dict[str, Any]
