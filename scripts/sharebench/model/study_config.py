@@ -147,7 +147,8 @@ class _MeasuringKeys(TypedDict):
     measured_elsewhere: Annotated[Flag, Field(default=False)]
     """Whether other machines have measured this study, as where
     [`sharebench join`](../docs/gpu-host.md#on-a-host-with-several-gpus) has made it: whether this one could is not
-    checked, its tables may be made here, and its blocks may differ in calibrations, driver and packages."""
+    checked, its tables may be made here, and its blocks may differ in calibrations, driver and packages. `sharebench
+    plan` plans it for another host."""
     timeslice_tenants: Annotated[Tenants, Field(default=2)]
     """Number of tenants that [`snakemake probe_timeslice`](../docs/timeslice.md) watches; no cell depends on it."""
     warmup: Section[Warmup]

@@ -11,6 +11,7 @@ from unit.studies import study_with
 from sharebench.measure.nodes.simulated.node import SimulatedNode
 from sharebench.measure.run.plan import count_switches, headline, pending_files, plan
 from sharebench.model.capabilities import NODE_KINDS
+from sharebench.model.config.load import ConfigError
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 from sharebench.study.wrong_answers import wrong_answer
@@ -77,6 +78,17 @@ def test_the_plan_lists_the_cells_and_changes_of_each_strategy(tmp_path: Path) -
     made = {"report": ["report.html"], "decide": ["a.csv", "b.csv"]}
     assert plan(planned, tmp_path, made).startswith("no cell to measure; files to make: decide 2, report 1\n")
     assert plan(planned, tmp_path, {}).startswith("no cell to measure; files to make: none\n")
+
+
+def test_a_plan_for_another_host_needs_no_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sharebench.model.config.nodes.has_nvidia_gpu", lambda: False)
+    asked = {"node": "nvidia", "strategies": ["mps"], "workloads": ["matmul"], "replicas": [1, 2], "repeats": 1}
+    with pytest.raises(ConfigError, match="a plan for another host: --config measured_elsewhere=true"):
+        study_with(asked)
+    planned = study_with(asked | {"measured_elsewhere": True, "null_cells": False})
+    first, *_, last = plan(planned, tmp_path, {"run_cell": [cell.raw for cell in planned.cells]}).splitlines()
+    assert first.startswith("3 of 3 cells to measure on node nvidia: exclusive 1, mps 2; 2 node switches; about ")
+    assert last.endswith("for another host: whether it can do all of this is not known here")
 
 
 def test_the_plan_says_what_a_node_adds_to_a_workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

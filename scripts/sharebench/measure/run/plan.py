@@ -107,8 +107,9 @@ def plan(study: Study, results: Path, files: Mapping[str, Sequence[str]]) -> str
 
     `files` are those that Snakemake would build, by rule.
     """
-    places = placement.run_placement(study, results, placement.study_placement(study, results))
-    node = placement.open_nodes(study, results, places.devices if places else ())[0]
+    is_here = not study.config["measured_elsewhere"]
+    places = placement.run_placement(study, results, placement.study_placement(study, results)) if is_here else None
+    node = placement.open_nodes(study, results, places.devices if places else ())[0] if is_here else None
     outputs = [path for rule, paths in files.items() if rule.startswith("run_cell") for path in paths]
     cells = {cell_from_path(path) for path in outputs}
     if cells:
@@ -125,11 +126,12 @@ def plan(study: Study, results: Path, files: Mapping[str, Sequence[str]]) -> str
     for name in sorted({cell.strategy for cell in study.cells}, key=list(study.strategies).index):
         strategy_cells = [cell for cell in study.cells if cell.strategy == name]
         sizes = sorted({cell.replicas for cell in strategy_cells})
-        unmeasured = _unmeasured_parts(node, study, name)
+        unmeasured = _unmeasured_parts(node, study, name) if node else []
         count = f"  {name:{width}}  {sum(cell in cells for cell in strategy_cells):4d} of {len(strategy_cells)} cells  "
         replicas = f"replicas {', '.join(map(str, sizes))}" + (f"  ({'; '.join(unmeasured)})" if unmeasured else "")
         lines += console.wrap_text(replicas, count, " " * len(count))
-        changes.setdefault(node.plan(study.strategies[name]), []).append(name)
+        if node:
+            changes.setdefault(node.plan(study.strategies[name]), []).append(name)
     swept: dict[str, list[float]] = {}
     for name, entry in study.config["workload_catalogue"].items():
         if (sweep := entry.sweep) is not None and name in study.calibrated_workloads():
@@ -140,11 +142,16 @@ def plan(study: Study, results: Path, files: Mapping[str, Sequence[str]]) -> str
         lines += console.wrap_text(f"{', '.join(names)}: {change}", "  ", "    ")
     workloads = {each.name: each for cell in study.cells for each in study.spec(cell).workloads}
     for name, workload in workloads.items():
-        if (added := node.additions(workload)) is not None:
+        if node and (added := node.additions(workload)) is not None:
             lines += console.wrap_text(f"{name}: {added}", "  ", "    ")
     if NODE_KINDS[study.node_kind].has_gpus:
         lines += [part for line in wrong_answer_lines(study) for part in console.wrap_text(line, "  ", "    ")]
-    lines.append(f"  order: {study.order}; `sharebench restore` brings the node back at any time")
+    end = (
+        "`sharebench restore` brings the node back at any time"
+        if node
+        else "for another host: whether it can do all of this is not known here"
+    )
+    lines.append(f"  order: {study.order}; {end}")
     return "\n".join(lines)
 
 

@@ -39,7 +39,7 @@ def _gpu_host(options: NvidiaOptions) -> Iterator[str]:
     if not has_nvidia_gpu():
         yield (
             "node: 'nvidia' is not possible on this host, it shows no NVIDIA GPU (no /dev/nvidia0); "
-            "use cpu for the stand-in, or simulated"
+            "use cpu for the stand-in, or simulated; a plan for another host: --config measured_elsewhere=true"
         )
         return
     python = gpu_python(options["python"])
