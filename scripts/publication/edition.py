@@ -172,6 +172,8 @@ def primary_outcomes_table(studies: DataSets, all_studies: DataSets, root: Path)
     for each in decide_outcomes(read_outcomes(root), studies, all_studies):
         study = yaml.safe_load((root / DESIGN_FOLDER / f"{each.entry.study}.yaml").read_text(encoding="utf-8"))
         planned = study["repeats"]
+        blocks = {name.split("/")[-1]: data.manifest["config"]["repeats"] for name, data in studies.items()}
+        whole = blocks.get(each.entry.study, 0)
         margin = f" {each.entry.within_percent:g} % of" if each.entry.claim == "within" else ""
         limit = "" if each.limit is None else f"{margin} {format_number(each.limit)}"
         rows.append(
@@ -181,20 +183,20 @@ def primary_outcomes_table(studies: DataSets, all_studies: DataSets, root: Path)
                 "outcome": each.entry.what,
                 "edition one": each.entry.edition_one,
                 "now": number_from(each.estimate).formatted() if each.estimate else "",
-                "units": _format_units(each.estimate, planned, each.entry.unit) if each.estimate else "",
+                "units": _format_units(each, f"{whole} of {planned}") if each.estimate else "",
                 "claim": f"{each.entry.claim}{limit}",
                 "p": "" if each.p is None else f"{each.p:.2g}",
                 "Holm's p": "" if each.p is None else f"{each.p_holm:.2g}",
-                # A block is a unit, so a module with fewer than are planned goes on.
-                "verdict": each.verdict + (" so far" if each.estimate and each.estimate.n < planned else ""),
+                "verdict": each.verdict + (" so far" if each.estimate and whole < planned else ""),
             }
         )
     return markdown(rows)
 
 
-def _format_units(estimate: Estimate, planned: int, unit: str) -> str:
-    pooled = ", variance pooled" if estimate.n < UNITS_FOR_OWN_VARIANCE else ""
-    return f"{estimate.n} of {planned} {unit}s{pooled}"
+def _format_units(outcome: Outcome, blocks: str) -> str:
+    n = outcome.estimate.n if outcome.estimate else 0
+    pooled = ", variance pooled" if n < UNITS_FOR_OWN_VARIANCE else ""
+    return f"{n} {outcome.entry.unit}{'s' if n > 1 else ''} in {blocks} blocks{pooled}"
 
 
 def editions_table(studies: DataSets, all_studies: DataSets, _: Path) -> str:

@@ -162,7 +162,7 @@ def advise(
     given = {key: value for key, value in asked.items() if value is not None}
     given |= {"slo": None if list(slo) == ["none"] else _pairs("slo", slo)} if slo else {}
     config = load(study.config | given)
-    config["workloads"] = [name for names in workloads for name in names.split(",")]
+    config["workloads"] = [name for text in workloads for each in text.split(",") if (name := each.strip())]
     question = dataset.resolve_question(config, given, ["workloads"] if workloads else (), study)
     folder = dataset.verified_folder(data, "DATA")
     dataset.refuse_without_faults(also)

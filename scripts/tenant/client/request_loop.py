@@ -7,6 +7,7 @@ loop works as those of `tenant.loop`.
 """
 
 import asyncio
+import math
 from collections.abc import Callable
 from itertools import chain
 from threading import Lock
@@ -124,8 +125,9 @@ class RequestLoop:
             self._send(exchange)
 
     def _send(self, exchange: Exchange) -> None:
-        if self._queue is None:
-            exchange.intended_ns = self._clock()
+        if self._queue is None and (now_ns := self._clock()) < (self._window_start_ns or math.inf):
+            # A request of the warm-up stays one if the window has begun since it was made.
+            exchange.intended_ns = now_ns
         self._client.send(exchange)
         # After it, so that connecting and sending count as the client's own time.
         exchange.begun_ns = self._clock()

@@ -17,7 +17,7 @@ WORK = {("mps", 3): 2.5, ("mps", 6): 3.5, ("time-slicing", 3): 1.5, ("time-slici
 FAULT = Isolation(None, UNKNOWN, "")
 
 
-def summary() -> list[SummaryRow]:
+def summary(work: Mapping[tuple[str, int], float] = WORK) -> list[SummaryRow]:
     return [
         SummaryRow(
             strategy,
@@ -34,16 +34,16 @@ def summary() -> list[SummaryRow]:
                 SLOWDOWN: Estimate(replicas / work, replicas / work, replicas / work, 3),
             },
         )
-        for (strategy, replicas), work in WORK.items()
+        for (strategy, replicas), work in work.items()
         for tenant in ("front", "back", "training")
     ]
 
 
-def answered(demand: Demand) -> Answer:
+def answered(demand: Demand, rows: list[SummaryRow] | None = None) -> Answer:
     def shared(strategy: Strategy, levels: Mapping[int, Level]) -> Option:
         return Option(strategy.name, levels, FAULT, 0)
 
-    found = mix_answer("lab", summary(), STRATEGIES, shared, demand, "")
+    found = mix_answer("lab", rows or summary(), STRATEGIES, shared, demand, "")
     assert found is not None
     return found
 
@@ -57,14 +57,19 @@ def test_a_mix_is_judged_with_one_measured_number_of_tenants(asked: int, size: i
     assert facts["work per GPU"] == f"× {WORK['mps', size]:.2f}"
     assert len([name for name in facts if name.startswith("latency of ")]) == 3
     said = [text for text in answer.texts("scope") if "measured together" in text]
-    assert said == (
-        []
-        if asked == size
-        else [f"This answer is for the {size} tenants that were measured together, not for {asked}."]
-    )
+    assert said == ([] if asked == size else [f"For {size} tenants, as measured together, not for {asked}."])
 
 
 def test_an_slo_and_a_price_that_do_not_enter_are_named() -> None:
     texts = answered(Demand(3, limits={"latency": 0.001}, price_per_hour=4.0)).texts("scope")
     assert any(text.startswith("The SLO and the price did not enter") for text in texts)
     assert not any("did not enter" in text for text in answered(Demand(3)).texts("scope"))
+
+
+def test_a_strategy_without_a_valid_cell_of_that_number_is_named() -> None:
+    failed = {("mps", 3): 2.5, ("time-slicing", 6): 1.0}
+    answer = answered(Demand(6), summary(failed))
+    assert answer.strategy == "" or answer.undecided
+    said = "mps has no valid cell with 6 tenants, but with other numbers"
+    assert said in answer.undecided and f"{said}." in answer.texts("scope")
+    assert answered(Demand(6), summary(failed | {("time-slicing", 6): 2.0})).strategy == "time-slicing"

@@ -47,6 +47,10 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
         COMMAND | {"command": ["python", "README.md"]},
         ["'README.md'", "a folder of its own", "write '{here}/README.md'"],
     ),
+    "a program of the folder that snakemake runs in": (
+        COMMAND | {"command": ["./README.md"]},
+        ["'./README.md'", "write '{here}/./README.md'"],
+    ),
     "two ports": (COMMAND | {"port": 8000}, [".port:", "8000", "'{port}'", "remove one"]),
     "no metric": (COMMAND | {"metrics": {}}, [".metrics:", "histogram or of a summary", "none is given"]),
     "two metrics": (COMMAND | {"metrics": {"histogram": "h", "summary": "s"}}, [".metrics:", "both are given"]),

@@ -150,7 +150,7 @@ def test_the_table_has_a_row_for_every_outcome(tmp_path: Path) -> None:
     plan.write_text(plan.read_text().replace("repeats: 2", "repeats: 9"))
     text = edition.primary_outcomes_table(data, before, tmp_path)
     row = next(line for line in text.splitlines() if line.startswith("| 6 |"))
-    assert " of 9 devices" in row and row.endswith("| holds so far |")
+    assert "in 3 of 9 blocks" in row and row.endswith("| holds so far |")
 
 
 def test_a_ratio_within_the_margin_of_another_data_set_holds_where_both_are_precise(tmp_path: Path) -> None:

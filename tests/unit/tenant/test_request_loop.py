@@ -169,6 +169,23 @@ def test_the_clients_own_work_between_requests_of_a_closed_load_is_no_latency(cl
     assert record["generator"]["lateness_p99_seconds"] == pytest.approx(0.005, rel=0.02)
 
 
+@pytest.mark.parametrize("microseconds", [1900, 2300, 2700])
+def test_a_request_that_was_made_before_the_window_is_not_counted_in_it(
+    clock: FakeClock, serve: Serve, microseconds: int
+) -> None:
+    served = serve(lambda _: [(microseconds * 1000, STREAM + word()), (0, DONE)])
+    make = served._exchange
+
+    def work(phase: int, number: int) -> Exchange:
+        clock.now_ns += 3 * MS
+        return make(phase, number)
+
+    served._exchange = work  # type: ignore[method-assign]
+    record = measured(served, Load(concurrency=1), clock, 1)
+    first_ns = next(sent_ns for sent_ns, content in served.server.requests if content == b"1 0")
+    assert record["requests"]["start_seconds"][0] == pytest.approx((first_ns - served.window_start_ns) / 1e9, abs=1e-6)
+
+
 def test_a_delayed_client_reports_its_lateness(clock: FakeClock, serve: Serve) -> None:
     served = serve(lambda number: held_up(number) or [(MS, OK)], is_stream=False)
 

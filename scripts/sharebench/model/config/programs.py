@@ -12,6 +12,8 @@ from sharebench.model.workload import HERE_PREFIX, Workload
 from tenant.contract.trace import read_trace
 
 STREAM_ASKED = re.compile(r'"stream"\s*:\s*true')
+INTERPRETER = re.compile(r"(.*/)?(\{python\}|(python|node|bash|sh|perl|ruby)[\d.]*)")
+"""A first word whose second one is a script."""
 STREAMED_PATHS = ("/api/generate", "/api/chat", "/generate_stream")
 """Paths, of Ollama and TGI, that stream without being asked."""
 
@@ -40,9 +42,10 @@ def file_problems(key: str, entry: Workload, tenants: int) -> Iterator[str]:
         path = word.removeprefix(HERE_PREFIX)
         if word.startswith(HERE_PREFIX) and "{" not in path and not Path(path).exists():
             yield f"{key}.command: {word!r} is not there; {{here}} is the folder that snakemake runs in"
-    # The first word is looked up on the PATH; a container has files of its own.
-    words = (entry.command or ())[1:] if entry.image is None and entry.manifest is None else ()
-    for word in filter(os.path.isfile, words):
+    # A container has files of its own, and other words may be what the program writes.
+    first, second = (*(entry.command or ()), "", "")[:2] if entry.image is None and entry.manifest is None else ("", "")
+    scripts = [first] * ("/" in first) + [second] * bool(INTERPRETER.fullmatch(first))
+    for word in filter(os.path.isfile, scripts):
         if not Path(word).is_absolute():
             yield f"{key}.command: it runs in a folder of its own, which has no {word!r}; write '{HERE_PREFIX}{word}'"
     for option, path in entry.request.files().items():

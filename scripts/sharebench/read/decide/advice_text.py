@@ -1,5 +1,6 @@
 """The advice as text, and the rows of tables/advice.csv, which has all columns of the plans."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 
@@ -99,6 +100,8 @@ def advice_for_terminal(answers: Sequence[Answer], caption: str) -> str:
         lines += wrap_text(f"{names}{text}")
     lines += [""] if cautions else []
     lines += [line for each in answers for line in wrap_text(each.sentence)] or wrap_text(NO_ADVICE)
+    shared = Counter(text for each in answers for text in each.texts("scope"))
+    lines += [line for text, count in shared.items() if count > 1 for line in wrap_text(text, "- ")]
     if len(answers) == 1:
         lines += ["", _table(answers[0], "simple"), ""]
         lines += [line for text in _reason_lines(answers[0], "gain") for line in wrap_text(text, "- ")]

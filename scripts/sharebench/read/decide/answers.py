@@ -327,15 +327,13 @@ def _reasons_against_fewer(plans: Sequence[Plan], demand: Demand) -> list[Reason
         return [Reason("devices", f"Fewer devices are not known to keep the SLO: {', '.join(unknown)}.")]
     if best.devices == 1 or best.per_device == 1:
         return []
-    if fewest:
-        vain = ", ".join(f"{name} on {each.devices}" for name, each in fewest.items())
-        return [Reason("devices", f"Sharing on fewer devices brings nothing: {vain}.")]
-    what = f"Nothing that was measured serves {_tenants(demand.tenants)} on fewer devices"
+    vain = ", ".join(f"{name} on {each.devices}" for name, each in fewest.items())
+    what = f"Nothing {'else ' * bool(vain)}that was measured serves {_tenants(demand.tenants)} on fewer devices"
     all_on_one = best.option.level(demand.tenants)
     if all_on_one is not None and (judged := all_on_one.exceeding_part(demand)):
         latency = f"{judged.name} {format_quantity(1e3 * judged.time.value)} ms"
         what += f" ({best.option.strategy} with {all_on_one.replicas} on one GPU: {latency})"
-    return [Reason("devices", f"{what}.")]
+    return [Reason("devices", f"{f'Sharing brings nothing with {vain}. ' * bool(vain)}{what}.")]
 
 
 def format_choice(choice: Choice) -> str:

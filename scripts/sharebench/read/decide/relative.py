@@ -1,6 +1,6 @@
 """Answers about mixes and jobs, by the same rule: what tenants do together, over one GPU each or a queue."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import pandas as pd
 
@@ -62,7 +62,8 @@ def mix_answer(
             for row in found
         ]
 
-    return _answer(workload, options, demand, size, "work per GPU", facts, undecided)
+    left_out = {row.strategy for row in known} - own.keys()
+    return _answer(workload, options, demand, (size, size), left_out, "work per GPU", facts, undecided)
 
 
 def jobs_answer(
@@ -86,10 +87,12 @@ def jobs_answer(
         assert speedup is not None
         strategy = strategies[row["strategy"]]
         options.append(shared(strategy, _level(jobs, speedup, documented.performance_isolation(strategy))))
-    return _answer(workload, options, demand, min(jobs, demand.tenants), "speed of a queue", lambda _: [], undecided)
+    left_out = {*known["strategy"]} - {*known.loc[known["replicas"] == jobs, "strategy"]}
+    sizes = (min(jobs, demand.tenants), jobs)
+    return _answer(workload, options, demand, sizes, left_out, "speed of a queue", lambda _: [], undecided)
 
 
-def _nearest_size(sizes: Sequence[int], demand: Demand) -> int:
+def _nearest_size(sizes: Collection[int], demand: Demand) -> int:
     """The largest measured number of tenants up to the demand's, or else the smallest one."""
     return max((size for size in sizes if size <= demand.tenants), default=min(sizes))
 
@@ -104,24 +107,34 @@ def _alone(strategy: str, tenants: int) -> Option:
     return Option(strategy, levels, documented.ALONE, 0, is_sharing=False)
 
 
-def _unanswered_reasons(asked: Demand, tenants: int) -> list[Reason]:
-    """The parts of the question that the answer is not about."""
+def _unanswered_reasons(asked: Demand, measured: int, left_out: Collection[str]) -> list[Reason]:
+    """The parts of the question, and the strategies, that the answer is not about."""
     more = [name for name, value in (("SLO", asked.limits), ("price", asked.price_per_hour)) if value]
-    parts = [f"the {tenants} tenants that were measured together"] if tenants != asked.tenants else []
-    reasons = [Reason("scope", f"This answer is for {part}, not for {asked.tenants}.") for part in parts]
-    text = f"The {' and the '.join(more)} did not enter: what runs together is compared by its work."
-    return [*reasons, Reason("scope", text)] if more else reasons
+    texts = []
+    if measured != asked.tenants:
+        texts.append(f"For {measured} tenants, as measured together, not for {asked.tenants}.")
+    if left_out:
+        texts.append(f"{_not_measured(left_out, measured)}.")
+    if more:
+        texts.append(f"The {' and the '.join(more)} did not enter: what runs together is compared by its work.")
+    return [Reason("scope", text) for text in texts]
+
+
+def _not_measured(strategies: Collection[str], tenants: int) -> str:
+    return f"{', '.join(sorted(strategies))} has no valid cell with {tenants} tenants, but with other numbers"
 
 
 def _answer(
     workload: str,
     options: Sequence[Option],
     demand: Demand,
-    tenants: int,
+    sizes: tuple[int, int],
+    left_out: Collection[str],
     work: str,
     facts: Callable[[Plan], list[Fact]],
     undecided: str,
 ) -> Answer:
+    tenants, measured = sizes
     asked, demand = demand, Demand(tenants, isolation=demand.isolation, margin_percent=demand.margin_percent)
     plans = advise(options, demand)
     best = plans[0]
@@ -135,11 +148,13 @@ def _answer(
         *gain_reasons(plans),
         *tie_reasons(plans, demand),
         *no_plan_reasons(plans),
-        *_unanswered_reasons(asked, tenants),
+        *_unanswered_reasons(asked, measured, left_out),
     ]
     shared = [each for each in plans if each.option.is_sharing and each.devices is not None]
     judged = [best] if best.option.is_sharing else shared
     if judged and all(each.merit.low is None for each in judged):
         undecided = undecided or MEASURED_ONCE
+    if left_out and not best.option.is_sharing:
+        undecided = undecided or f"no winner, since {_not_measured(left_out, measured)}"
     found = [] if together == ONE else [Fact(work, f"× {format_quantity(together.value)}", ends), *facts(best)]
     return decided(workload, plans, demand, reasons, undecided, found)

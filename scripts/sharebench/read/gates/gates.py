@@ -139,19 +139,26 @@ def _window_coverage(record: CellRecord) -> Verdict:
 
 def _window_length(record: CellRecord) -> Verdict | None:
     seconds = window_seconds(record)
-    judged = [
-        (tenant["sum_seconds"] / tenant["count"] / seconds, ITERATION_RATIO, tenant["index"])
+    means = [
+        (tenant["sum_seconds"] / tenant["count"] / seconds, tenant)
         for tenant in record["tenants"]
         # A job ends its own window.
-        if tenant["count"]
-        and not tenant.get("job")
-        and (load_of(tenant)["arrival"] == "closed" or programs.is_scraped(tenant))
+        if tenant["count"] and not tenant.get("job")
     ]
-    remedy = ", or give the program's unit (unit: ms)" if any(map(programs.is_scraped, record["tenants"])) else ""
-    message = (
-        "an iteration of tenant {tenant} takes {value:.0%} of the window; set a longer one (window_seconds)" + remedy
-    )
-    return worst_verdict(judged, message)
+    closed = [(mean, ITERATION_RATIO, each["index"]) for mean, each in means if load_of(each)["arrival"] == "closed"]
+    # Requests of a program may overlap; a mean above all that was watched is not in seconds.
+    reported = [(mean, 1.0, each["index"]) for mean, each in means if programs.is_scraped(each)]
+    verdicts = [
+        worst_verdict(
+            closed, "an iteration of tenant {tenant} takes {value:.0%} of the window; set a longer one (window_seconds)"
+        ),
+        worst_verdict(
+            reported,
+            "tenant {tenant} reports a mean of {value:.0%} of the window: is its unit right (metrics.unit: "
+            "milliseconds)? Else set a longer one (window_seconds)",
+        ),
+    ]
+    return min((each for each in verdicts if each), key=lambda each: each.passed, default=None)
 
 
 def _nothing_finished(record: CellRecord) -> Verdict:
