@@ -43,14 +43,7 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
         COMMAND | {"command": ["python", "{here}/no/such.py"]},
         [".command:", "'{here}/no/such.py'", "not there", "snakemake runs in"],
     ),
-    "a script of the folder that snakemake runs in": (
-        COMMAND | {"command": ["python", "README.md"]},
-        ["'README.md'", "a folder of its own", "write '{here}/README.md'"],
-    ),
-    "a program of the folder that snakemake runs in": (
-        COMMAND | {"command": ["./README.md"]},
-        ["'./README.md'", "write '{here}/./README.md'"],
-    ),
+    "a script of that folder": (COMMAND | {"command": ["python", "README.md"]}, ["write '{here}/README.md'"]),
     "two ports": (COMMAND | {"port": 8000}, [".port:", "8000", "'{port}'", "remove one"]),
     "no metric": (COMMAND | {"metrics": {}}, [".metrics:", "histogram or of a summary", "none is given"]),
     "two metrics": (COMMAND | {"metrics": {"histogram": "h", "summary": "s"}}, [".metrics:", "both are given"]),
@@ -154,8 +147,7 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
 def test_each_mistake_is_one_line_with_key_value_and_remedy(case: tuple[dict[str, Any], list[str]]) -> None:
     entry, wanted = case
     line = refusal_line({f"{W}.mine": entry, "workloads": ["mine"]})
-    assert line.startswith(f"config: {W}.mine")
-    assert "\n" not in line
+    assert line.startswith(f"config: {W}.mine") and "\n" not in line
     for piece in wanted:
         assert piece in line
 
