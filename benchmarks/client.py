@@ -154,8 +154,10 @@ def serve(planted: PlantedDelays, pipe: Connection) -> None:
 @contextmanager
 def serving(planted: PlantedDelays) -> Iterator[tuple[str, Callable[[], ServerLog]]]:
     """Start a server; yields its URL and a function that ends it and returns its log."""
-    pipe, server_pipe = multiprocessing.Pipe()
-    process = multiprocessing.Process(target=serve, args=(planted, server_pipe), daemon=True)
+    # A fork would have the descriptors of an open load that is over; from 1024 on the selector cannot wait for one.
+    spawned = multiprocessing.get_context("spawn")
+    pipe, server_pipe = spawned.Pipe()
+    process = spawned.Process(target=serve, args=(planted, server_pipe), daemon=True)
     process.start()
 
     def end() -> ServerLog:
@@ -187,6 +189,8 @@ def measure(load: Load, planted: PlantedDelays | None, seconds: float = WINDOW_S
         measurement.set_window(start_ns, start_ns + int(seconds * 1e9))
         while measurement._recorder.window is not None:
             measurement.run_chunk()
+        # Those in flight end, so that all connections can be closed.
+        client.end_load()
         log = end()
         record = measurement.wait_record(0)
         # On a busy machine an open load has hundreds, and descriptors from 1024 on are out of the selector's range.
