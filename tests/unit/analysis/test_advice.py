@@ -217,7 +217,10 @@ def test_a_reason_against_fewer_devices_is_of_all_that_was_measured() -> None:
     mps = option("mps", level(3, 0.1, 20), level(5, 0.3, 20))
     vain = option("time-slicing", replace(level(5, 0.15, 9), gain=0.9))
     [reason] = answer_question("w", [EXCLUSIVE, mps, vain], Demand(5, {"latency": 0.2})).texts("devices")
-    assert reason == "Sharing on fewer devices brings nothing: time-slicing on 1."
+    assert reason == (
+        "Sharing brings nothing with time-slicing on 1. Nothing else that was measured serves 5 tenants on "
+        "fewer devices (mps with 5 on one GPU: p99 300 ms)."
+    )
     [reason] = answer_question("w", [EXCLUSIVE, mps], Demand(5, {"latency": 0.2})).texts("devices")
     assert reason == "Nothing that was measured serves 5 tenants on fewer devices (mps with 5 on one GPU: p99 300 ms)."
 
