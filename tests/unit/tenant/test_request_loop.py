@@ -154,15 +154,19 @@ def test_an_open_load_sends_on_time_up_to_its_concurrency(clock: FakeClock, serv
     assert delay is not None and delay > 0.9
 
 
-def test_the_clients_own_work_between_requests_of_a_closed_load_is_no_latency(clock: FakeClock, serve: Serve) -> None:
-    served = serve(lambda _: [(20 * MS, OK)], is_stream=False)
+def work_before_each_request(served: Served, clock: FakeClock, milliseconds: int) -> None:
     make = served._exchange
 
     def work(phase: int, number: int) -> Exchange:
-        clock.now_ns += 5 * MS
+        clock.now_ns += milliseconds * MS
         return make(phase, number)
 
     served._exchange = work  # type: ignore[method-assign]
+
+
+def test_the_clients_own_work_between_requests_of_a_closed_load_is_no_latency(clock: FakeClock, serve: Serve) -> None:
+    served = serve(lambda _: [(20 * MS, OK)], is_stream=False)
+    work_before_each_request(served, clock, 5)
     record = measured(served, Load(concurrency=1), clock, 1)
     assert record["max_seconds"] == pytest.approx(0.02, abs=1e-6)
     assert record["load"]["in_flight_mean"] == pytest.approx(20 / 25, abs=0.02)
@@ -174,13 +178,7 @@ def test_a_request_that_was_made_before_the_window_is_not_counted_in_it(
     clock: FakeClock, serve: Serve, microseconds: int
 ) -> None:
     served = serve(lambda _: [(microseconds * 1000, STREAM + word()), (0, DONE)])
-    make = served._exchange
-
-    def work(phase: int, number: int) -> Exchange:
-        clock.now_ns += 3 * MS
-        return make(phase, number)
-
-    served._exchange = work  # type: ignore[method-assign]
+    work_before_each_request(served, clock, 3)
     record = measured(served, Load(concurrency=1), clock, 1)
     first_ns = next(sent_ns for sent_ns, content in served.server.requests if content == b"1 0")
     assert record["requests"]["start_seconds"][0] == pytest.approx((first_ns - served.window_start_ns) / 1e9, abs=1e-6)
