@@ -1,6 +1,7 @@
 """Measure the next blocks of edition two on this host, and pack them; merge such a visit into the published data.
 
     visit.py --minutes 25          on a host with GPUs: what no visit before has, in the order of worth
+    visit.py --minutes 25 --only S,L    the same of these modules
     visit.py --merge VISIT.zip     anywhere: put a visit into published/, and show which blocks come next
     visit.py --freeze              write the fingerprints of the measuring code that all visits must have
 
@@ -168,10 +169,18 @@ class Edition:
                 chosen += todo
         return chosen
 
-    def measure(self, until: float) -> None:
-        """Measure what fits before `until` (in time.monotonic). Raises Refusal at the end if studies failed."""
+    def measure(self, until: float, only: Sequence[str]) -> None:
+        """Measure what fits before `until` (in time.monotonic), of these modules or of all if there are none.
+
+        Raises Refusal for unknown modules, and at the end if studies failed.
+        """
+        modules = [part.module for part in self.parts]
+        if unknown := sorted({*only} - {*modules}):
+            raise Refusal(f"--only: no module {', '.join(unknown)}; there are {', '.join(modules)}")
         failed = []
         for part in self.parts:
+            if only and part.module not in only:
+                continue
             try:
                 if not (self.probe(part, until) if part.is_probe else self.measure_part(part, until)):
                     break
@@ -333,6 +342,7 @@ def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minutes", type=float, default=25, help="the machine goes then (default: %(default)s)")
+    parser.add_argument("--only", type=lambda text: text.split(","), default=[], help="modules, as S,L (default: all)")
     parser.add_argument("--merge", type=Path, metavar="ZIP", help="put a visit's archive into published/")
     parser.add_argument("--freeze", action="store_true", help=f"write {FROZEN}")
     parser.add_argument("--python", default=str(gpu_python("auto") or sys.executable), help="absolute, that has torch")
@@ -358,7 +368,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         edition.check_frozen(edition.folder)
         edition = edition.here()
         try:
-            edition.measure(until)
+            edition.measure(until, options.only)
         finally:
             made = edition.pack()
             nothing = f"nothing that is missing fits into {options.minutes:g} min"

@@ -86,7 +86,8 @@ def whole(made: Path) -> set[str]:
 def test_visits_measure_the_next_blocks_with_the_frozen_code_and_are_merged(checkout: Checkout) -> None:
     visit(checkout, "--freeze")
     assert "nothing that is missing fits into 1 min" in visit(checkout, "--minutes", "1")
-    assert "C core: 4 cells, block 1, 2 of alpha" in visit(checkout)
+    assert "--only: no module X; there are C" in visit(checkout, "--only", "X", code=1)
+    assert "C core: 4 cells, block 1, 2 of alpha" in visit(checkout, "--only", "C")
     first = leave(checkout)
     assert whole(first) == {"r1", "r2"}, "a second repeat on a device in one visit is no other device"
     merged = visit(checkout, "--merge", str(first))
