@@ -104,6 +104,12 @@ def test_transient_errors_are_retried(api: Api, server: Server) -> None:
     assert server.agents == {"sharebench"}, "what an audit log shows"
 
 
+def test_a_patch_names_who_sets_the_fields(api: Api, server: Server) -> None:
+    """By this name a run knows its own cordon; a proxy may change the User-Agent, from which it would be taken."""
+    api.patch("/api/v1/nodes/x", {"spec": {"unschedulable": True}})
+    assert [path for _, path, _ in server.asked] == ["/api/v1/nodes/x?fieldManager=sharebench"]
+
+
 def test_an_unreachable_server_fails_with_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))

@@ -88,7 +88,7 @@ def test_placeholders_hold_all_gpus_but_one_during_a_state(cluster: Dealing, nod
 
 
 def test_the_plan_says_what_placeholders_hold(node: ClusterNode) -> None:
-    assert "while it switches); holds 1 other GPU by placeholder pods;" in node.plan(STUDY.strategies["mps"])
+    assert "(a cordon while it switches); holds 1 other GPU by placeholder pods;" in node.plan(STUDY.strategies["mps"])
 
 
 def test_a_lost_placeholder_is_recreated(cluster: Dealing, node: ClusterNode) -> None:

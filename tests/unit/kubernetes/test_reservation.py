@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from unit.kubernetes.fake_cluster import NODE, FakeCluster
-from unit.kubernetes.test_device_plugin import cluster, opened, state
+from unit.kubernetes.test_device_plugin import STUDY, cluster, opened, state
 
+from sharebench.measure.nodes.contract import State
 from sharebench.measure.nodes.kubernetes.cluster import reservation
 from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused
 
@@ -33,14 +34,43 @@ def test_the_node_is_cordoned_or_tainted_from_the_first_switch_to_the_last(
             {"key": reservation.TAINT, "value": "true", "effect": "NoSchedule"}
         ]
         assert not cluster.store[NODE]["spec"].get("unschedulable")
-    # As Kubernetes marks a cordon; it goes with ours.
-    cordon = {"key": reservation.CORDON_TAINT, "effect": "NoSchedule"}
+    assert seen == {("PreferNoSchedule", True)}, "all waiting is in a switch, and DaemonSets tolerate its cordon"
+    seen.clear()
+    assert node.restore()
+    assert seen == {("PreferNoSchedule", True)}, "a restore restarts their pods, too"
+    assert cluster.store[NODE]["spec"] == spec
+
+
+def test_the_mark_of_a_cordon_goes_with_ours(cluster: FakeCluster, tmp_path: Path) -> None:
+    node, spec = opened(cluster, tmp_path), copy.deepcopy(cluster.store[NODE]["spec"])
+    node.ensure(state("time-slicing"))
     node.cluster.reserve("cordon")
-    cluster.store[NODE]["spec"]["taints"].insert(0, cordon)
-    cluster.meanwhile = lambda: None
+    cluster.store[NODE]["spec"]["taints"].insert(0, {"key": reservation.CORDON_TAINT, "effect": "NoSchedule"})
     assert node.restore()
     assert cluster.store[NODE]["spec"] == spec
-    assert seen == {("PreferNoSchedule", True)}, "all waiting is in a switch, and DaemonSets tolerate its cordon"
+
+
+def test_the_next_run_restores_a_node_under_a_cordon(cluster: FakeCluster, tmp_path: Path) -> None:
+    opened(cluster, tmp_path / "killed").ensure(state("mps", 3))
+    seen = set()
+    cluster.meanwhile = lambda: seen.add(cluster.store[NODE]["spec"].get("unschedulable", False))
+    opened(cluster, tmp_path / "next").sweep()
+    assert seen == {True}
+    assert cluster.store[NODE]["spec"] == {}
+
+
+def test_leaving_the_plugins_state_for_another_access_is_under_a_cordon(
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pods of DaemonSets restart for the state that is left, too."""
+    node, seen = opened(cluster, tmp_path), set()
+    node.ensure(state("time-slicing"))
+    cluster.meanwhile = lambda: seen.add(cluster.store[NODE]["spec"].get("unschedulable", False))
+    monkeypatch.setattr(node.access("static"), "ensure", lambda state: None)
+    node.switch(State(STUDY.strategies["exclusive"].changed(access="static"), 1, 0))
+    assert seen == {True}
+    assert not cluster.store[NODE]["spec"].get("unschedulable")
+    assert node.restore()
 
 
 def test_a_cordon_by_someone_else_stays(cluster: FakeCluster, tmp_path: Path) -> None:
@@ -100,6 +130,7 @@ def test_a_node_whose_daemons_tolerate_our_taint_is_never_cordoned(cluster: Fake
     for each in cluster.daemon_sets:
         each["spec"]["template"]["spec"]["tolerations"] = [{"key": reservation.TAINT, "operator": "Exists"}]
     node, seen = opened(cluster, tmp_path), []
+    assert "cordon" not in node.plan(STUDY.strategies["mps"])
     cluster.meanwhile = lambda: seen.append(copy.deepcopy(cluster.store[NODE]["spec"]))
     node.ensure(state("mps", 3))
     assert node.restore()

@@ -59,11 +59,14 @@ class Access(ABC):
     name: str
     runs_mps = False
     """Whether MPS daemons of this access outlast a cell, so that `restart_mps` can restart them."""
-    needs_cordon = False
-    """Whether a switch waits for new pods that our taint keeps away."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
+
+    @property
+    def needs_cordon(self) -> bool:
+        """Whether a switch waits for new pods that our taint keeps away."""
+        return False
 
     @abstractmethod
     def missing(self) -> str | None:

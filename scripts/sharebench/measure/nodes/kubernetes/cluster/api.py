@@ -28,8 +28,8 @@ WATCH_TIMEOUT_SECONDS = 30
 # Too many requests, and the answers of a server or load balancer that is starting or stopping.
 RETRIED_STATUSES = {429, 500, 502, 503, 504}
 SERVICE_ACCOUNT_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
-# What an audit log names a call's client.
-USER_AGENT = "sharebench"
+# What an audit log names a call's client, and an object's managed fields who has patched them.
+CLIENT_NAME = "sharebench"
 MERGE_PATCH = "application/merge-patch+json"
 UNUSABLE_KUBECONFIG = "no usable kubeconfig: {}; set KUBECONFIG or kubernetes.context"
 NO_KUBECONFIG = "no kubeconfig found: {} does not exist; set KUBECONFIG to the path of your own"
@@ -144,7 +144,7 @@ class Api:
         # `_call` retries.
         settings.retries = False
         self.client = client.ApiClient(settings)
-        self.client.user_agent = USER_AGENT
+        self.client.user_agent = CLIENT_NAME
         self.retry_limit_seconds = RETRY_LIMIT_SECONDS
         """How long calls to a server that does not answer are retried."""
 
@@ -210,7 +210,7 @@ class Api:
 
     def patch(self, path: str, body: Json) -> None:
         """Merge `body` into the object at the path; None removes a key."""
-        self._call("PATCH", path, body)
+        self._call("PATCH", path, body, {"fieldManager": CLIENT_NAME})
 
     def replace(self, path: str, body: Json) -> None:
         """Replace the object; refused with status 409 if it has changed since it was read."""

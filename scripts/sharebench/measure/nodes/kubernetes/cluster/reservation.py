@@ -7,7 +7,7 @@ else lifts it and sets one. To cordon a node that is cordoned already writes not
 
 from typing import Literal
 
-from sharebench.measure.nodes.kubernetes.cluster.api import USER_AGENT, Json
+from sharebench.measure.nodes.kubernetes.cluster.api import CLIENT_NAME, Json
 
 TAINT = "sharebench/measuring"
 CORDON_TAINT = "node.kubernetes.io/unschedulable"
@@ -28,7 +28,7 @@ def is_our_cordon(node: Json) -> bool:
     """Whether a cordon of the node, if there is one, is ours."""
     is_marked = any((each["key"], each["effect"]) == (TAINT, EFFECTS["cordon"]) for each in _taints(node))
     return is_marked and not any(
-        each.get("manager") != USER_AGENT and "f:unschedulable" in each.get("fieldsV1", {}).get("f:spec", {})
+        each.get("manager") != CLIENT_NAME and "f:unschedulable" in each.get("fieldsV1", {}).get("f:spec", {})
         for each in node["metadata"].get("managedFields") or ()
     )
 

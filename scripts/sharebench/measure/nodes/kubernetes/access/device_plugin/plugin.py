@@ -160,16 +160,17 @@ class DevicePluginAccess(Access):
             )
         others = self._gpus - 1 if strategy.mechanism[0] != "mig" else 0
         held = f"; holds {format_count(others, 'other GPU', 'other GPUs')} by placeholder pods" if others else ""
+        cordon = " (a cordon while it switches)" if self.needs_cordon else ""
         return mig_change + (
             f"sets the node's label {CONFIG_LABEL} to a sharebench key in the device plugin's ConfigMap, "
-            f"and a taint while it measures (a cordon while it switches){held}; label, ConfigMap and node are "
-            "restored when the run ends"
+            f"and a taint while it measures{cordon}{held}; label, ConfigMap and node are restored when all cells "
+            "are measured"
         )
 
     # States.
 
     @property
-    def needs_cordon(self) -> bool:  # type: ignore[override]
+    def needs_cordon(self) -> bool:
         return bool(self.cluster.installed.intolerant(our_taint("taint")))
 
     def is_in_state(self, state: State) -> bool:
