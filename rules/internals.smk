@@ -32,6 +32,8 @@ REDUNDANT_ERRORS = (
     "Exiting because a job execution failed",
     "WorkflowError:\nAt least one job did not complete successfully",
 )
+# The rule of each job, by its id.
+STARTED = {}
 MISSING_RULE = "MissingRuleException:\nNo rule to produce "
 
 
@@ -51,8 +53,12 @@ def is_shown(record):
 
     For a failed job we show its log, not its command. Held by tests/pipeline/test_terminal_output.py.
     """
-    if getattr(record, "event", None) == LogEvent.JOB_INFO and PROGRESS:
-        PROGRESS.started(record.rule_name)
+    event = getattr(record, "event", None)
+    if event == LogEvent.JOB_INFO and PROGRESS:
+        STARTED[record.jobid] = one_rule(record.rule_name)
+        PROGRESS.started(STARTED[record.jobid])
+    if event == LogEvent.JOB_FINISHED and GIVING_BACK:
+        GIVING_BACK.finished(STARTED[record.job_id])
     text = str(record.msg)
     if refusal := REFUSAL.search(text):
         record.msg = refusal[1]
@@ -98,14 +104,17 @@ def refuse_module():
         )
 
 
+def one_rule(name):
+    """The rule's name; all rules for cells are one to the run."""
+    return "run_cell" if name.startswith("run_cell") else name
+
+
 def jobs_to_run():
     """The first output of each job of this run ("" without any), by rule. Held by tests/pipeline/test_terminal_output.py."""
     first_outputs = {}
     for job in workflow.dag.needrun_jobs():
         output = str(job.output[0]) if job.output else ""
-        # All rules for cells are one to the run.
-        name = "run_cell" if job.rule.name.startswith("run_cell") else job.rule.name
-        first_outputs.setdefault(name, []).append(output)
+        first_outputs.setdefault(one_rule(job.rule.name), []).append(output)
     return first_outputs
 
 

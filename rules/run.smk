@@ -6,6 +6,7 @@ from sharebench.model.config.files import config_options
 
 CLAIM = None
 PROGRESS = None
+GIVING_BACK = None
 PLACEMENT = None
 if not SOURCE_DATA_SET and uses_several_devices(STUDY.config, STUDY.node_kind):
     from sharebench.measure.run import placement
@@ -55,9 +56,15 @@ def config_words():
 def begin_run():
     """Claim the results, and the node if needed, before the first job; refused where another run has them."""
     # Imported late: a run without jobs, or a dry run, starts sooner without the measuring code.
-    from sharebench.measure.run import interrupts, lifecycle, ownership, progress
+    from sharebench.measure.run import (
+        giving_back,
+        interrupts,
+        lifecycle,
+        ownership,
+        progress,
+    )
 
-    global CLAIM, PROGRESS
+    global CLAIM, PROGRESS, GIVING_BACK
     needed = jobs_to_run()
     if is_executed_elsewhere() and not lifecycle.NODE_RULES.isdisjoint(needed):
         raise Refused(
@@ -79,6 +86,7 @@ def begin_run():
         raise Refused(f"not started: {error}")
     PROGRESS = progress.Progress(CLAIM)
     CLAIM.cleanups.append(PROGRESS.stop)
+    GIVING_BACK = giving_back.GivingBack(STUDY, CLAIM)
     interrupts.end_run_at_first(lifecycle.left_line(CLAIM))
 
 
@@ -90,5 +98,6 @@ def end_run(succeeded):
     from sharebench.read.closing import closing_lines
 
     unfinished = None if succeeded else logs_of_unfinished_jobs()
-    if not lifecycle.finish(CLAIM, STUDY, unfinished, closing_lines):
+    is_back = GIVING_BACK.is_back
+    if not lifecycle.finish(CLAIM, STUDY, unfinished, closing_lines, is_back):
         sys.exit(1)

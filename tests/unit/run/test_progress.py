@@ -41,7 +41,7 @@ def test_a_long_job_is_named_with_its_time(claim: Any, capsys: pytest.CaptureFix
     shown = Progress(claim, quiet_seconds=0.02, look_seconds=0.01)
     shown.started("calibrate")
     wait_for(capsys, f"  {RULES['calibrate']}, 0 s so far\n")
-    shown.started("run_cell_1")
+    shown.started("run_cell")
     wait_for(capsys, "  the first cell, ")
     claim.record["done"] = 2
     wait_for(capsys, "  cell 2 of 3, ")

@@ -186,15 +186,19 @@ def left_line(claim: ownership.Claim) -> str:
     return f"the node is left as it is; restore it: {claim.restore_command}"
 
 
+def say_restoring(study: Study) -> None:
+    # Only plugins in a cluster take long.
+    seconds = study.config["kubernetes"]["switch_seconds"] if study.node_kind == "kubernetes" else None
+    limit = "" if seconds is None else f", up to {console.format_duration(seconds)}"
+    print(f"restoring the node{limit}; press Ctrl-C again to leave it as it is", file=sys.stderr)
+
+
 def _restore_nodes(study: Study, claim: ownership.Claim, devices: Sequence[run_record.DeviceEntry]) -> list[str]:
     """Restore every node whose state must not outlast the run; returns a line for each failure."""
     lines = []
     nodes = [node for node in open_nodes(study, claim.results, devices) if not node.state_outlives_run]
     if any(node.current() is not None for node in nodes):
-        # Only plugins in a cluster take long.
-        seconds = study.config["kubernetes"]["switch_seconds"] if study.node_kind == "kubernetes" else None
-        limit = "" if seconds is None else f", up to {console.format_duration(seconds)}"
-        print(f"restoring the node{limit}; press Ctrl-C again to leave it as it is", file=sys.stderr)
+        say_restoring(study)
     for node in nodes:
         try:
             node.restore()
@@ -208,20 +212,20 @@ def finish(
     study: Study,
     unfinished: Sequence[Path] | None,
     closing_lines: Callable[[Path], list[str]],
+    is_back: Callable[[], bool] = lambda: False,
 ) -> bool:
     """End what is left of the run, restore the node, print how the run went, and release results and node.
 
     `unfinished` is None after success, else the logs of the unfinished jobs: they are shown, and the cells that were
-    measured get tables under partial/. `closing_lines` are those of finished results. Returns whether the node is as it
-    was.
+    measured get tables under partial/. `closing_lines` are those of finished results. `is_back` returns whether the
+    node was restored before. Returns whether the node is as it was.
     """
     results = claim.results
     run = claim.current_record()
     with interrupts.left_at_once(left_line(claim)):
         claim.end_processes()
-        failures = (
-            _restore_nodes(study, claim, run.get("devices", ())) if not NODE_RULES.isdisjoint(run["jobs"]) else []
-        )
+        is_done = NODE_RULES.isdisjoint(run["jobs"]) or is_back()
+        failures = [] if is_done else _restore_nodes(study, claim, run.get("devices", ()))
     with interrupts.left_at_once("no tables of what was measured until now; the same command again makes them"):
         if unfinished is None:
             closing = closing_lines(results) if "report" in run["jobs"] else []

@@ -62,7 +62,7 @@ class Progress:
     def started(self, rule: str) -> None:
         """Take note of a job, and print the line of one that reads."""
         self._close_reading()
-        self._rule, self._began = "run_cell" if rule.startswith("run_cell") else rule, time.monotonic()
+        self._rule, self._began = rule, time.monotonic()
         if rule in SAID:
             order = list(READING_SECONDS)
             coming = [each for each in order[order.index(rule) :] if each in self._jobs]

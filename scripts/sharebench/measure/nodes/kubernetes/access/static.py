@@ -160,7 +160,7 @@ class StaticAccess(Access):
     def plan(self, strategy: Strategy) -> str:
         scheduler = strategy.pod and strategy.pod.scheduler
         by = f"the scheduler {scheduler} shares the GPU" if scheduler else "the GPU is shared as the node was found"
-        return f"{by}; only a taint is set while it measures, and removed when the run ends"
+        return f"{by}; only a taint is set while it measures, and removed when all cells are measured"
 
     # Evidence.
 

@@ -138,7 +138,7 @@ class DraAccess(Access):
     def plan(self, strategy: Strategy) -> str:
         return (
             "makes resource claims for each cell, carried out by the DRA driver, and sets a taint while it measures; "
-            "claims go after each cell, under MPS with the state, the taint when the run ends"
+            "claims go after each cell, under MPS with the state, the taint when all cells are measured"
         )
 
     # States.

@@ -1,0 +1,45 @@
+"""Giving a cluster's node back to others once no job of the run needs it, while tables, figures and report are made.
+
+A host keeps its state until the run ends, since that keeps no one away.
+"""
+
+import contextlib
+import sys
+import threading
+
+from sharebench.measure.nodes.contract import NodeError
+from sharebench.measure.run import lifecycle
+from sharebench.measure.run.ownership import Claim
+from sharebench.measure.run.placement import open_nodes
+from sharebench.study.study import Study
+
+
+class GivingBack:
+    """Restores and releases the nodes of one run in the background; `finished` is called with the rule of each job."""
+
+    def __init__(self, study: Study, claim: Claim) -> None:
+        self._study, self._claim = study, claim
+        self._left = sum(count for rule, count in claim.record["jobs"].items() if rule in lifecycle.NODE_RULES)
+        self._is_back = False
+        self._thread = threading.Thread(target=self._give_back, name="giving back", daemon=True)
+
+    def finished(self, rule: str) -> None:
+        self._left -= rule in lifecycle.NODE_RULES
+        if not self._left and self._study.node_kind == "kubernetes" and self._thread.ident is None:
+            self._thread.start()
+
+    def is_back(self) -> bool:
+        """Whether the nodes are as they were; waits while that is under way. The end of the run tries a failed one."""
+        if self._thread.is_alive():
+            lifecycle.say_restoring(self._study)
+        if self._thread.ident is not None:
+            self._thread.join()
+        return self._is_back
+
+    def _give_back(self) -> None:
+        with contextlib.suppress(NodeError, OSError):
+            for node in open_nodes(self._study, self._claim.results, self._claim.record.get("devices", ())):
+                node.restore()
+                node.release()
+            self._is_back = True
+            print("all cells are measured, and the node is back as it was", file=sys.stderr, flush=True)
