@@ -64,7 +64,16 @@ CAPACITY_LIMITS = {
 # Programs that run to their end have no iterations and no common window, so these gates skip them.
 ITERATION_GATES = ("window_coverage", "censored", "errors", "steady", "drift")
 # A fault in mid-window changes the window, and the CPU time of a dead process is lost, so these gates skip such cells.
-FAULT_EXEMPT_GATES = ("window_length", "drift", "level_shift", "stall", "foreign_cpu", "queue_growth", "failed_share")
+FAULT_EXEMPT_GATES = (
+    "window_length",
+    "reported_mean",
+    "drift",
+    "level_shift",
+    "stall",
+    "foreign_cpu",
+    "queue_growth",
+    "failed_share",
+)
 
 Check = Callable[[CellRecord], Verdict | None]
 
@@ -139,26 +148,15 @@ def _window_coverage(record: CellRecord) -> Verdict:
 
 def _window_length(record: CellRecord) -> Verdict | None:
     seconds = window_seconds(record)
-    means = [
-        (tenant["sum_seconds"] / tenant["count"] / seconds, tenant)
+    judged = [
+        (tenant["sum_seconds"] / tenant["count"] / seconds, ITERATION_RATIO, tenant["index"])
         for tenant in record["tenants"]
         # A job ends its own window.
-        if tenant["count"] and not tenant.get("job")
+        if tenant["count"] and load_of(tenant)["arrival"] == "closed" and not tenant.get("job")
     ]
-    closed = [(mean, ITERATION_RATIO, each["index"]) for mean, each in means if load_of(each)["arrival"] == "closed"]
-    # Requests of a program may overlap; a mean above all that was watched is not in seconds.
-    reported = [(mean, 1.0, each["index"]) for mean, each in means if programs.is_scraped(each)]
-    verdicts = [
-        worst_verdict(
-            closed, "an iteration of tenant {tenant} takes {value:.0%} of the window; set a longer one (window_seconds)"
-        ),
-        worst_verdict(
-            reported,
-            "tenant {tenant} reports a mean of {value:.0%} of the window: is its unit right (metrics.unit: "
-            "milliseconds)? Else set a longer one (window_seconds)",
-        ),
-    ]
-    return min((each for each in verdicts if each), key=lambda each: each.passed, default=None)
+    return worst_verdict(
+        judged, "an iteration of tenant {tenant} takes {value:.0%} of the window; set a longer one (window_seconds)"
+    )
 
 
 def _nothing_finished(record: CellRecord) -> Verdict:
@@ -367,6 +365,7 @@ INVALID = _by_name(
     load.queue_growth,
     _censored,
     programs.scrape_error,
+    programs.reported_mean,
     programs.generator_bound,
     load.generator_late,
     _capacity,

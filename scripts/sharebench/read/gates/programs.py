@@ -71,6 +71,21 @@ def scrape_error(record: CellRecord) -> Verdict | None:
     return at_most(value, SCRAPE_RATIO, message)
 
 
+def reported_mean(record: CellRecord) -> Verdict | None:
+    """Longest mean that a program reports, over the window. Requests may overlap; a mean above it is not in seconds."""
+    seconds = window_seconds(record)
+    judged = [
+        (tenant["sum_seconds"] / tenant["count"] / seconds, 1.0, tenant["index"])
+        for tenant in record["tenants"]
+        if tenant["count"] and is_scraped(tenant) and not tenant.get("job")
+    ]
+    return worst_verdict(
+        judged,
+        "tenant {tenant} reports a mean of {value:.0%} of the window: is its unit right (metrics.unit: milliseconds)? "
+        "Else set a longer one (window_seconds)",
+    )
+
+
 def _seconds_in_buckets(tenant: TenantRecord) -> tuple[float, float]:
     """The least and the most time of the tenant's iterations by its own buckets."""
     if (buckets := tenant.get("foreign_histogram")) is None:
