@@ -185,7 +185,9 @@ def test_a_terminal_obeys_nothing_of_a_data_set(
 
 @pytest.mark.thorough
 @pytest.mark.skipif(int(version("setuptools").split(".")[0]) < 77, reason="needs the setuptools of envs/dev.txt")
-def test_a_wheel_answers_without_a_checkout(tmp_path: Path) -> None:
+def test_a_wheel_answers_without_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # On it, pip would find the checkout, and install nothing.
+    monkeypatch.delenv("PYTHONPATH", raising=False)
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     built = ["wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), str(ROOT)]
     subprocess.run([*pip, *built], check=True)
