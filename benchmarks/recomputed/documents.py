@@ -1,0 +1,124 @@
+"""The numbers of README.md, docs/which-strategy.md and docs/findings.md, recomputed from the raw records."""
+
+import math
+
+from benchmarks.recomputed.records import (
+    ALONE,
+    Expected,
+    compare,
+    data_set,
+    digits,
+    format_latency,
+    format_rate,
+    holm,
+    interval,
+    mean_seconds,
+    over_alone,
+    paired,
+    progress,
+    rate_hz,
+    ratio_to_alone,
+    read_cells,
+    select,
+    slowdown,
+    speedup,
+    tokens_hz,
+    tpot_seconds,
+)
+
+SHARED = ("time-slicing", "mps", "mps-limited", "streams")
+STEADY_RATIO = 1.1
+
+
+def count_died(strategy: str, *kinds: str) -> Expected:
+    """Victims that failed, and all victims."""
+    ends = []
+    for alias in ("faults", "faults_again", "faults_mps"):
+        for cell in read_cells(data_set(alias)):
+            fault = cell["fault"]
+            if cell["strategy"] == strategy and fault and fault["happened"] and (not kinds or fault["kind"] in kinds):
+                victims = (each for index, each in enumerate(cell["tenants"]) if index != fault["aggressor"])
+                ends += [each["status"] != "ok" for each in victims]
+    return [str(sum(ends)), str(len(ends))]
+
+
+def count_wrong(strategy: str) -> Expected:
+    """Tenants whose digest differs from that of one alone by more than a thousandth, and all tenants."""
+    ends = []
+    for cell in read_cells(data_set("limits")):
+        if cell["strategy"] == strategy:
+            wanted = cell["calibration"]["output_digest"]
+            for tenant in cell["tenants"]:
+                pairs = zip(wanted, tenant["output_digest"], strict=True)
+                ends.append(any(got is None or not math.isclose(right, got, rel_tol=1e-3) for right, got in pairs))
+    return [str(sum(ends)), str(len(ends))]
+
+
+def main_row(name: str, workload: str) -> tuple[Expected, int]:
+    """A row of README's table; also the largest distance of an upper end of an interval from its value, in percent."""
+    alone = sorted(mean_seconds(cell) for strategy in ALONE for cell in select(name, strategy, workload, 1))
+    is_steady = alone[-1] / alone[0] <= STEADY_RATIO
+    printed: Expected = (
+        [] if is_steady else [digits(each, 1e3 if alone[-1] >= 1e-3 else 1e6) for each in (alone[0], alone[-1])]
+    )
+    widest = 0.0
+    for strategy, replicas in ([("exclusive", 1)] if is_steady else []) + [(each, 7) for each in SHARED]:
+        if cells := select(name, strategy, workload, replicas):
+            value, _, high = interval(cells, mean_seconds)
+            printed += [format_latency(value), format_rate(interval(cells, rate_hz)[0])]
+            widest = max(widest, high / value - 1)
+    return printed, math.ceil(100 * widest)
+
+
+def expected_numbers() -> dict[tuple[str, str, str], Expected]:
+    """(Document, block, how its line starts) → the numbers of the line, in order; without block only of these lines."""
+    main, again, pairs = map(data_set, ("inference", "inference_again", "interference"))
+    services, servers, pods, host = map(data_set, ("services", "servers", "pods", "pods_host"))
+    names = {"YOLOS": "yolos-graph", "ResNet": "resnet50-graph", "BERT": "bert"}
+    names |= {"matmul 256": "matmul-256-graph", "matmul 16384": "matmul-16384"}
+    rows = {label: main_row(main, workload) for label, workload in names.items()}
+    widest = max(wide for label, (_, wide) in rows.items() if label != "matmul 256")
+    repeats = len({cell["repeat"] for cell in read_cells(main)})
+    others = len({cell["device"] for cell in read_cells(again)})
+    latencies = [p for p, _ in compare([main], [again], "latency").values()]
+    victims = {each: slowdown(pairs, each, "matmul-16384+yolos", 2, "yolos") for each in SHARED[:3]}
+    big = {each: own[0] for each, own in victims.items()}
+    work = {(label, each): digits(progress(main, each, names[label], 7)[0]) for label in names for each in SHARED[:3]}
+    in_pods = paired(pods, ("mps", "resnet50-graph", 3), ("mps-limited", "resnet50-graph", 3), mean_seconds, host)
+    llm: Expected = []
+    for strategy in SHARED[:2]:
+        llm.append(digits(over_alone(servers, strategy, "vllm-concurrency-16", 4, ratio_to_alone(tokens_hz))[0]))
+        llm.append(over_alone(servers, strategy, "vllm-concurrency-16", 4, ratio_to_alone(tpot_seconds))[0])
+    single = [cell for each in (*ALONE, "mps") for cell in select(servers, each, "vllm-concurrency-16", 1)]
+    active = sorted(cell["telemetry"]["sm_active_mean_percent"] for cell in single)
+    light = [digits(slowdown(services, each, "yolos-light", n)[0]) for each, n in zip(SHARED, (3, 7, 7), strict=False)]
+    copies = [(digits(slowdown(main, each, "yolos-graph", 7)[0]), work["YOLOS", each]) for each in SHARED[:3]]
+    jobs = [digits(speedup(data_set("jobs"), each, "batch-matmul-100000", 4)[0]) for each in SHARED[:2]]
+    below = [str(sum(p < 0.05 for p in latencies)), "5", f"{0.05 * len(latencies):.1f}"]
+    assert min(holm(latencies)) > 0.05 and count_wrong("mps")[0] == "0"
+    table, measured, which = ("README.md", "main"), ("README.md", "measured"), ("docs/which-strategy.md", "which")
+    notes = ("published/h200/README.md", "main-notes")
+    return {(*table, f"| {label}"): printed for label, (printed, _) in rows.items()} | {
+        (*table, "<sub>"): [str(repeats)],
+        (*notes, "- 95 %"): ["95", str(widest), str(rows["matmul 256"][1])],
+        (*notes, "- Of "): [str(len(latencies)), str(others), *below],
+        (*measured, "- **Small"): [
+            work[label, each] for each in ("mps", "time-slicing") for label in ("YOLOS", "ResNet")
+        ],
+        (*measured, "- **One big"): [f"{big['mps']:.0f}", digits(big["time-slicing"]), digits(big["mps-limited"])],
+        (*measured, "- **MPS does"): [
+            *count_died("mps", "killed"),
+            *count_died("mps", "illegal-address"),
+            *count_died("time-slicing"),
+        ],
+        (*measured, "- **A share"): count_wrong("mps-limited"),
+        (*measured, "- **Kubernetes"): [digits(in_pods[0])],
+        (*which, "| small models"): [number for pair in copies for number in pair],
+        (*which, "| each fills"): [work["matmul 16384", each] for each in SHARED[:3]],
+        (*which, "| a small model"): [digits(big["time-slicing"]), f"{big['mps']:.0f}", digits(big["mps-limited"])],
+        (*which, "| LLM"): llm,
+        (*which, "LLM servers"): [f"{active[0]:.0f}", f"{active[-1]:.0f}"],
+        (*which, "| batch"): [*jobs],
+        (*which, "| tenants that"): [*count_died("time-slicing"), *count_died("mps", "killed")],
+        (*which, "| light"): [*light],
+    }

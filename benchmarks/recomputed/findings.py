@@ -1,0 +1,244 @@
+"""The numbers of sentences of docs/findings.md, recomputed from the raw records.
+
+Of each finding that has records of cells: the bold sentence, of some also what is measured or what speaks against it.
+"""
+
+import csv
+import math
+import statistics
+from collections import defaultdict
+
+from benchmarks.recomputed.documents import count_died, count_wrong
+from benchmarks.recomputed.edition import studies
+from benchmarks.recomputed.records import (
+    ALONE,
+    ROOT,
+    Alone,
+    Expected,
+    Interval,
+    Metric,
+    Record,
+    compare,
+    data_set,
+    digits,
+    energy_joules,
+    geometric_mean,
+    holm,
+    interval,
+    mean_seconds,
+    over_alone,
+    paired,
+    place,
+    progress,
+    ratio_to_alone,
+    read_cells,
+    select,
+    sliced_over_mps,
+    slowdown,
+    speedup,
+    tenants_of,
+    tokens_hz,
+    with_ends,
+)
+
+YOLOS, RESNET, HUGE = "yolos-graph", "resnet50-graph", "matmul-16384"
+
+
+def nos_seconds(strategy: str, replicas: int) -> float:
+    with (ROOT / "published/literature.csv").open(encoding="utf-8") as table:
+        rows = [row for row in csv.DictReader(table) if row["source"].startswith("nos ")]
+    wanted = (strategy, str(replicas), "mean latency")
+    return next(float(row["value"]) for row in rows if (row["strategy"], row["replicas"], row["metric"]) == wanted)
+
+
+def measured_on(name: str) -> str:
+    (day,) = {cell["provenance"]["run_id"][:8] for cell in read_cells(name)}
+    return f"{day[:4]}-{day[4:6]}-{day[6:]}"
+
+
+def mean_of(name: str, strategy: str, workload: str, replicas: int, key: str) -> float:
+    """The mean of a value of the telemetry, of cells that have it."""
+    cells = select(name, strategy, workload, replicas)
+    return statistics.fmean(float(value) for cell in cells if (value := cell["telemetry"][key]) is not None)
+
+
+def memory_ratios(name: str, strategy: str) -> list[str]:
+    cells = select(name, strategy, "burn-8192", 2)
+    own = sorted(max(each) / min(each) for each in (cell["telemetry"]["tenant_memory_mib"] for cell in cells))
+    return [digits(ratio) for ratio in own]
+
+
+def heavy_ends(name: str) -> list[float]:
+    """Smallest and largest mean latency of the heavy service in ms: under time-slicing, alone, under MPS.
+
+    Alone without the repeat that is excluded under time-slicing.
+    """
+    found, left = [], {place(cell) for cell in select(name, "time-slicing", "yolos-light-and-heavy", 2)}
+    for strategy, workload, replicas in (
+        ("time-slicing", "yolos-light-and-heavy", 2),
+        ("exclusive", "yolos-heavy", 1),
+        ("mps", "yolos-light-and-heavy", 2),
+    ):
+        cells = [cell for cell in select(name, strategy, workload, replicas) if replicas > 1 or place(cell) in left]
+        own = [1e3 * mean_seconds({**cell, "tenants": tenants_of(cell, "yolos-heavy")}) for cell in cells]
+        found += [min(own), max(own)]
+    return found
+
+
+def mean_of_ratio(name: str) -> str:
+    """Time on the device over latency of ResNet-50 alone, in percent."""
+    tenants = [tenant for cell in select(name, "exclusive", RESNET, 1) for tenant in cell["tenants"]]
+    ratio = statistics.fmean(each["device_histogram"]["sum_seconds"] / each["sum_seconds"] for each in tenants)
+    return f"{100 * ratio:.1f}"
+
+
+def worst_slowdown(name: str, strategy: str, workload: str) -> Interval:
+    def own(cell: Record, alone: Alone) -> float:
+        return max(mean_seconds({**cell, "tenants": [each]}) for each in cell["tenants"]) / alone(mean_seconds)
+
+    return over_alone(name, strategy, workload, 2, own)
+
+
+def line_ratio(strategy: str, replicas: int) -> float:
+    """Latency of that number of tenants over the mean of those of one fewer and one more, which are of another study."""
+    own = interval(select(data_set("even"), strategy, YOLOS, replicas), mean_seconds)[0]
+    main = data_set("inference")
+    ends = (interval(select(main, strategy, YOLOS, n), mean_seconds)[0] for n in (replicas - 1, replicas + 1))
+    return own / statistics.fmean(ends)
+
+
+def spread_alone(workload: str) -> Expected:
+    """Standard deviation in percent of devices' mean logs alone, the number of devices, and that on one device."""
+    by_device: dict[str, list[float]] = defaultdict(list)
+    for name in studies("h200"):
+        for strategy in ALONE:
+            for cell in select(name, strategy, workload, 1):
+                by_device[cell["device"]].append(math.log(mean_seconds(cell)))
+    between = statistics.stdev(statistics.fmean(own) for own in by_device.values())
+    squares = sum((log - statistics.fmean(own)) ** 2 for own in by_device.values() for log in own)
+    within = math.sqrt(squares / (sum(map(len, by_device.values())) - len(by_device)))
+    return [f"{100 * between:.2f}", str(len(by_device)), f"{100 * within:.2f}"]
+
+
+def replicated(metric: str) -> Expected:
+    """How many slowdowns or latencies were re-measured on another host, and how many differ."""
+    first, again = (("inference", "interference"), ("inference_again", "interference_again"))
+    own = [p for p, _ in compare(list(map(data_set, first)), list(map(data_set, again)), metric).values()]
+    assert min(holm(own)) > 0.05
+    return [str(len(own)), str(sum(p < 0.05 for p in own)), f"{0.05 * len(own):.1f}"]
+
+
+def both_alone(name: str, workload: str, cell: Record, metric: Metric) -> float:
+    """The geometric mean of a metric over both baselines of a cell's device and block."""
+    cells = [own for each in ALONE for own in select(name, each, workload, 1) if place(own) == place(cell)]
+    return geometric_mean(map(metric, cells))
+
+
+def activity(name: str, workload: str, points: tuple[tuple[str, int], ...], key: str, decimals: int) -> Expected:
+    found = (mean_of(name, strategy, workload, replicas, f"{key}_active_mean_percent") for strategy, replicas in points)
+    return [f"{value:.{decimals}f}" for value in found]
+
+
+def llm_activity(servers: str) -> Expected:
+    """SM and memory activity of four servers, then of each cell of one."""
+    load = "vllm-concurrency-16"
+    single = [cell["telemetry"] for each in (*ALONE, "mps") for cell in select(servers, each, load, 1)]
+    found: Expected = []
+    for key in ("sm", "dram"):
+        found += activity(servers, load, (("time-slicing", 4), ("mps", 4)), key, 0)
+    for key in ("sm", "dram"):
+        own = sorted(each[f"{key}_active_mean_percent"] for each in single)
+        found += [f"{own[0]:.0f}", f"{own[-1]:.0f}"]
+    return found
+
+
+def expected_numbers() -> dict[tuple[str, str, str], Expected]:
+    """(Document, no block, how its line starts) → the numbers of the line, in order."""
+    main, pairs = map(data_set, ("inference", "interference"))
+    load, services, jobs, servers = map(data_set, ("load", "services", "jobs", "servers"))
+    pods, host, shares, sentinel = map(data_set, ("pods", "pods_host", "shares", "sentinel"))
+    both, four, few = "yolos-light-and-heavy", "vllm-concurrency-16", "vllm-concurrency-4"
+    next_to_huge = {each: slowdown(pairs, each, "matmul-16384+yolos", 2, "yolos") for each in ("mps", "time-slicing")}
+    others_next_to_it = [
+        slowdown(name, "mps", "+".join(sorted((victim, HUGE))), 2, victim)
+        for victim in ("training-4096", "empty")
+        for name in (pairs, data_set("interference_again"))
+    ]
+    light = {each: slowdown(load, each, both, 2, "yolos-light") for each in ("time-slicing", "mps")}
+    heavy = [f"{value:.{1 if value < 100 else 0}f}" for value in heavy_ends(load)]
+    joules = [
+        interval(select(main, each, YOLOS, n), energy_joules)
+        for each, n in (("exclusive", 1), ("time-slicing", 7), ("mps", 7))
+    ]
+    joules += [over_alone(main, each, YOLOS, 7, ratio_to_alone(energy_joules)) for each in ("time-slicing", "mps")]
+    yolos, resnet, huge = (sliced_over_mps(main, each, energy_joules) for each in (YOLOS, RESNET, HUGE))
+    faster, slower = (speedup(jobs, each, "batch-matmul-100000", 4) for each in ("mps", "time-slicing"))
+    off = {(each, n): 100 * abs(line_ratio(each, n) - 1) for each in ("time-slicing", "mps") for n in (2, 4, 6)}
+    in_pods = [
+        paired(pods, (each, RESNET, 3), (there, RESNET, 3), mean_seconds, host)
+        for each, there in (("time-slicing", "time-slicing"), ("mps", "mps-limited"))
+    ]
+    kept = [worst_slowdown(shares, each, "matmul-8192") for each in ("hami-core-30-70", "mps-limited-30-70")]
+    short = paired(shares, ("hami-core", "matmul-256", 2), ("mps-limited", "matmul-256", 2), mean_seconds)
+    small_load = {place(cell): tokens_hz(cell) for cell in select(servers, "mps", few, 4)}
+    one_server = interval(
+        select(servers, "exclusive", four, 1),
+        lambda cell: both_alone(servers, four, cell, tokens_hz) / small_load[place(cell)],
+    )
+    points = (("exclusive", 1), ("time-slicing", 7), ("mps", 7))
+    sliced = progress(main, "time-slicing", RESNET, 7)
+    busy = mean_of_ratio(main)
+    wrong, right = count_wrong("mps-limited"), count_wrong("mps")
+    tested, latencies = replicated("slowdown"), replicated("latency")
+    days = [part for each in ("inference", "inference_again") for part in measured_on(data_set(each)).split("-")]
+    nos = nos_seconds("time-slicing", 7) / nos_seconds("mps", 7)
+    lines: dict[str, Expected] = {
+        "**With seven tenants the latency": [*with_ends(sliced_over_mps(main, YOLOS, mean_seconds)), f"{nos:.2f}"],
+        "**Seven tenants of ResNet-50": with_ends(slowdown(main, "mps", RESNET, 7), progress(main, "mps", RESNET, 7)),
+        "- *Was the device idle": [
+            *("1", "7", *with_ends(sliced), busy),
+            *activity(sentinel, RESNET, points, "sm", 0),
+            *activity(sentinel, RESNET, points, "dram", 1),
+        ],
+        "**Next to matmuls": with_ends(next_to_huge["mps"], next_to_huge["time-slicing"]),
+        "- *Is it only YOLOS?*": with_ends(*others_next_to_it),
+        "**With two tenants": with_ends(sliced_over_mps(pairs, f"{HUGE}+{HUGE}", mean_seconds, 2)),
+        "**Under MPS the neighbour": [
+            *reversed(count_died("mps", "killed")),
+            *reversed(count_died("mps", "illegal-address")),
+            count_died("time-slicing")[1],
+        ],
+        "**Under time-slicing the latency": [
+            *with_ends(light["time-slicing"]),
+            *heavy[:4],
+            *with_ends(light["mps"]),
+            *heavy[4:],
+        ],
+        "**Seven services": with_ends(
+            slowdown(services, "mps", "yolos-light", 7), slowdown(services, "time-slicing", "yolos-light", 3)
+        ),
+        "**Four jobs": [*with_ends(faster), digits(1 / slower[0])],
+        "**Of two tenants": [memory_ratios(load, each)[-1] for each in ("mps", "mps-limited")],
+        "**A language model": [*wrong, *right],
+        "**The latency of 2": [
+            *("2", "4", "6"),
+            f"{max(off['time-slicing', n] for n in (2, 4, 6)):.2g}",
+            *("1", "3", "5", "7", "4", "6"),
+            f"{max(off['mps', n] for n in (4, 6)):.2g}",
+            "2",
+            f"{off['mps', 2]:.0f}",
+        ],
+        "**Alone, YOLOS": spread_alone(YOLOS),
+        f"**Of {tested[0]} slowdowns": [tested[0], tested[1], "5"],
+        "*Measured:* p < 0.05": [*("0.05", tested[1], *tested[::2], latencies[1], *latencies[::2], "0", "0"), *days],
+        "**Four vLLM servers": [
+            *with_ends(paired(servers, ("mps", four, 4), ("time-slicing", four, 4), tokens_hz)),
+            *("16", *with_ends(one_server), "4"),
+        ],
+        "- *Does time-slicing leave": llm_activity(servers),
+        "**Pods that share": [*with_ends(in_pods[0]), *(f"{end:.4f}" for end in in_pods[1])],
+        "**Within 3 s": ["3", "30", *with_ends(*kept, short)],
+        "**With seven tenants an inference": with_ends(yolos, resnet),
+        "*Measured:* one iteration": with_ends(*joules, resnet, huge),
+    }
+    return {("docs/findings.md", "", start): numbers for start, numbers in lines.items()}
