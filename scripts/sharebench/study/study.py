@@ -9,6 +9,7 @@ from typing import Any
 
 from sharebench.core.files import REPOSITORY
 from sharebench.model import faults
+from sharebench.model.config.files import is_file
 from sharebench.model.config_nodes import NodeOptions
 from sharebench.model.gpu_python import has_own_python
 from sharebench.model.prometheus_options import has_pod_monitor, has_prometheus, watch_spec
@@ -45,7 +46,7 @@ def _digest(path: Path, _changed_ns: int) -> str:
 
 def _digests(paths: Iterable[str]) -> dict[str, str]:
     """The digests of those of the files that exist."""
-    files = {path: file for path in paths if (file := Path(path)).is_file()}
+    files = {path: Path(path) for path in paths if is_file(path)}
     return {path: _digest(file.resolve(), file.stat().st_mtime_ns) for path, file in files.items()}
 
 

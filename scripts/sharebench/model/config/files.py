@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, takewhile
 from pathlib import Path
@@ -12,6 +13,8 @@ OWN_FILES = ("strategies.yaml", "workloads.yaml", "config.yaml")
 """Files of config/ with every default."""
 FILE_OPTIONS, PAIR_OPTIONS = ("--configfile", "--configfiles"), ("--config", "-C")
 NO_KEYS = "it has no keys; give it lines such as: repeats: 3"
+# Unlike those of Path, they are false for a path that no file system takes, and for one that we may not read.
+is_file, is_folder, is_there = os.path.isfile, os.path.isdir, os.path.exists
 MOST_VALUES = 100_000
 """Of a file, whose aliases may stand for exponentially many."""
 

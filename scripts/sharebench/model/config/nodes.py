@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 from sharebench.model.capabilities import has_nvidia_gpu
+from sharebench.model.config.files import is_file
 from sharebench.model.config_nodes import KubernetesOptions, NvidiaOptions, StandInOptions
 from sharebench.model.gpu_python import gpu_python
 from sharebench.model.study_config import StudyConfig
 from sharebench.model.user_manifest import strategy_variables
+from sharebench.model.words import quoted
 
 
 def problems(config: StudyConfig, kind: str) -> Iterator[str]:
@@ -48,10 +49,10 @@ def _gpu_host(options: NvidiaOptions) -> Iterator[str]:
             "nvidia.python: 'auto' finds no frameworks (.venv-gpu); run `make gpu-env`, "
             "or name an interpreter that has them, or set node: cpu for the stand-in"
         )
-    elif not python.is_file():
-        yield f"nvidia.python: {str(python)!r} is not a file; give the path of a Python interpreter"
-    if options["hami_core"] is not None and not Path(options["hami_core"]).is_file():
-        yield f"nvidia.hami_core: {options['hami_core']!r} is not a file; give the path of HAMi-core's libvgpu.so"
+    elif not is_file(python):
+        yield f"nvidia.python: {quoted(str(python))} is not a file; give the path of a Python interpreter"
+    if options["hami_core"] is not None and not is_file(options["hami_core"]):
+        yield f"nvidia.hami_core: {quoted(options['hami_core'])} is not a file; give the path of HAMi-core's libvgpu.so"
 
 
 def _cluster(options: KubernetesOptions) -> Iterator[str]:

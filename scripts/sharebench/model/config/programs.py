@@ -1,13 +1,14 @@
 """Checks of a study's user programs: whether its kind of node can run them, and the files that they name."""
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from sharebench.model.config import request_lines
+from sharebench.model.config.files import is_file, is_there
 from sharebench.model.traffic import TRACE_COLUMNS
 from sharebench.model.user_manifest import ManifestError, split_pod
+from sharebench.model.words import quoted
 from sharebench.model.workload import HERE_PREFIX, Workload
 from tenant.contract.trace import read_trace
 
@@ -31,8 +32,8 @@ def placement_problems(asked: str, name: str, entry: Workload, in_pods: bool) ->
 
 def file_problems(key: str, entry: Workload, tenants: int) -> Iterator[str]:
     """Files of the study that do not exist or cannot be used, and totals that leave nothing for one of `tenants`."""
-    if entry.manifest is not None and not Path(entry.manifest).is_file():
-        yield f"{key}.manifest: {entry.manifest!r} is not a file; its path begins where snakemake runs"
+    if entry.manifest is not None and not is_file(entry.manifest):
+        yield f"{key}.manifest: {_no_file(entry.manifest)}"
     elif entry.manifest is not None:
         try:
             split_pod(entry.manifest)
@@ -40,17 +41,17 @@ def file_problems(key: str, entry: Workload, tenants: int) -> Iterator[str]:
             yield f"{key}.manifest: {error}"
     for word in entry.command or ():
         path = word.removeprefix(HERE_PREFIX)
-        if word.startswith(HERE_PREFIX) and "{" not in path and not Path(path).exists():
-            yield f"{key}.command: {word!r} is not there; {{here}} is the folder that snakemake runs in"
+        if word.startswith(HERE_PREFIX) and "{" not in path and not is_there(path):
+            yield f"{key}.command: {quoted(word)} is not there; {{here}} is the folder that snakemake runs in"
     # A container has files of its own, and other words may be what the program writes.
     first, second = (*(entry.command or ()), "", "")[:2] if entry.image is None and entry.manifest is None else ("", "")
     scripts = [first] * ("/" in first) + [second] * bool(INTERPRETER.fullmatch(first))
-    for word in filter(os.path.isfile, scripts):
+    for word in filter(is_file, scripts):
         if not Path(word).is_absolute():
             yield f"{key}.command: it runs in a folder of its own, which has no {word!r}; write '{HERE_PREFIX}{word}'"
     for option, path in entry.request.files().items():
-        if not Path(path).is_file():
-            yield f"{key}.request.{option}: {path!r} is not a file; its path begins where snakemake runs"
+        if not is_file(path):
+            yield f"{key}.request.{option}: {_no_file(path)}"
         elif option == "body_lines":
             yield from request_lines.problems(f"{key}.request.{option}", entry)
     total = entry.load.concurrency_total
@@ -59,16 +60,23 @@ def file_problems(key: str, entry: Workload, tenants: int) -> Iterator[str]:
     yield from _trace_problems(key, entry, tenants)
 
 
+def _no_file(path: str) -> str:
+    return f"{quoted(path)} is not a file; its path begins where snakemake runs"
+
+
 def _trace_problems(key: str, entry: Workload, tenants: int) -> Iterator[str]:
     """Problems of a trace's file, which needs the columns that the body has placeholders for."""
     if (path := entry.load.trace) is None:
+        return
+    if not is_file(path):
+        yield f"{key}.load.trace: {_no_file(path)}"
         return
     body = entry.request.body or ""
     needed = {column: None for name, column in TRACE_COLUMNS.items() if f"{{{name}}}" in body}
     try:
         rows = read_trace(path, needed)
-    except FileNotFoundError:
-        yield f"{key}.load.trace: {path!r} is not a file; its path begins where snakemake runs"
+    except OSError as error:
+        yield f"{key}.load.trace: {path!r} cannot be read: {error.strerror}"
     except ValueError as error:
         yield f"{key}.load.trace: {path}: {error}"
     else:
@@ -81,7 +89,7 @@ def remarks(key: str, entry: Workload) -> Iterator[str]:
     request = entry.request
     if not entry.stream or request.path.endswith(STREAMED_PATHS):
         return
-    files = {option: Path(path) for option, path in request.files().items() if Path(path).is_file()}
+    files = {option: Path(path) for option, path in request.files().items() if is_file(path)}
     texts = {option: path.read_text(encoding="utf-8", errors="replace") for option, path in files.items()}
     for option, text in ({"body": request.body} if request.body is not None else texts).items():
         bodies = text.splitlines() if option == "body_lines" else [text]

@@ -1,31 +1,33 @@
 """Checks of the section `prometheus`, which yield each problem as one line."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
+from sharebench.model.config.files import is_folder
 from sharebench.model.prometheus_options import SCRAPES_PER_WINDOW, discovery_method
 from sharebench.model.study_config import StudyConfig
+from sharebench.model.words import quoted
 
 
-def problems(config: StudyConfig, node_kind: str) -> Iterator[str]:
+def problems(config: StudyConfig, kind: str) -> Iterator[str]:
     section = config["prometheus"]
     if section["url"] is None:
         return
-    if node_kind == "simulated":
+    if kind == "simulated":
         yield "prometheus.url: a simulated node has nothing to scrape; remove it, or set another node"
         return
     if config["from"] is not None:
         return
     how = discovery_method(section)
-    if how != "file" and node_kind != "kubernetes":
+    if how != "file" and kind != "kubernetes":
         yield (
-            f"prometheus.discovery: {how!r} is of a cluster, and this is the node {node_kind!r}; set prometheus.folder "
+            f"prometheus.discovery: {how!r} is of a cluster, and this is the node {kind!r}; set prometheus.folder "
             "to a folder whose *.json files Prometheus reads (file_sd_configs)"
         )
     elif how == "file" and section["folder"] is None:
         yield "prometheus.folder: null is not enough for discovery: file; name the folder that Prometheus reads"
-    elif how == "file" and section["folder"] is not None and not Path(section["folder"]).is_dir():
-        yield f"prometheus.folder: {section['folder']!r} is not an existing folder; make it, and let Prometheus read it"
+    elif how == "file" and section["folder"] is not None and not is_folder(section["folder"]):
+        folder = quoted(section["folder"])
+        yield f"prometheus.folder: {folder} is not an existing folder; make it, and let Prometheus read it"
     needed = SCRAPES_PER_WINDOW * section["scrape_seconds"]
     if config["window_seconds"] < needed:
         yield (
