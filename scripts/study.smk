@@ -28,8 +28,7 @@ for NAME in OWN_FILES:
 
 
 try:
-    configuration.check_files(config_files())
-    STUDY = open_study(config)
+    STUDY = open_study(config, config_files())
     GIVEN_CONFIG, SOURCE_DATA_SET = STUDY.config, STUDY.config["from"]
     if SOURCE_DATA_SET:
         dataset.refuse_ignored(command_line_config())

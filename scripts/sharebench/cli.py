@@ -103,12 +103,10 @@ def asks_about_a_study(command: Command) -> Command:
 
 
 def _open_study(files: Sequence[str], pairs: Sequence[str], more: dict[str, object]) -> "Study":
-    from sharebench.model.config.load import check_files
     from sharebench.study.open_study import open_study
 
-    check_files(files)
     own_files = [REPOSITORY / "config" / name for name in OWN_FILES]
-    study = open_study(merged([*own_files, *map(Path, files)], pairs) | more)
+    study = open_study(merged([*own_files, *map(Path, files)], pairs) | more, files)
     if study.config["from"]:
         raise Refusal("config: from: this command is about a study that is measured here; leave it out")
     return study

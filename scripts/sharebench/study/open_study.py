@@ -1,6 +1,7 @@
 """Making a study from a config as the user gave it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
 from sharebench.model.config.load import ConfigError, load
 from sharebench.model.study_config import StudyConfig
@@ -9,11 +10,11 @@ from sharebench.study.cells import is_excluded
 from sharebench.study.study import Study
 
 
-def open_study(config: Mapping[str, object]) -> Study:
-    """The study of a config, normalised and checked (`config.load`). Raises ConfigError."""
-    study = Study(load(config))
-    if study.config["exclude"] and study.config["from"] is None:
-        _check_exclusions(study)
+def open_study(config: Mapping[str, object], files: Iterable[Path | str] = ()) -> Study:
+    """The study of a config with these files, normalised and checked (`config.load`). Raises ConfigError."""
+    study = Study(load(config, files))
+    if study.config["exclude"] and study.config["from"] is None and (found := list(_exclusion_problems(study))):
+        raise ConfigError(*found)
     return study
 
 
@@ -27,14 +28,14 @@ def _names_unused_entry(pattern: str, config: StudyConfig) -> bool:
     return is_unused or (workload in config["workload_catalogue"] and workload not in config["workloads"])
 
 
-def _check_exclusions(study: Study) -> None:
-    """Raise ConfigError for an entry of `exclude` that matches no cell, and where no cell is left."""
+def _exclusion_problems(study: Study) -> Iterator[str]:
+    """Entries of `exclude` that match no cell, and that no cell is left."""
     config = study.config
     all_cells = Study(config | {"exclude": []}).cells
     for pattern in config["exclude"]:
         if not _names_unused_entry(pattern, config) and not any(is_excluded(cell, pattern) for cell in all_cells):
             example = all_cells[-1].folder.removeprefix("cells/")
             problem = f"is not a cell of this study; one is {example}; change it, or remove it"
-            raise ConfigError(f"exclude: {quoted(pattern)} {problem}")
+            yield f"exclude: {quoted(pattern)} {problem}"
     if not study.requested:
-        raise ConfigError(f"exclude: {quoted(config['exclude'])} leaves no cell; remove an entry")
+        yield f"exclude: {quoted(config['exclude'])} leaves no cell; remove an entry"

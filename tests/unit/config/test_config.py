@@ -16,7 +16,7 @@ from unit.config_cases import COMMAND_LINES, MALFORMED
 from unit.studies import S, W, base_config, config_with, refusal_line, study_with
 
 from sharebench.model import capabilities, workload_modules
-from sharebench.model.config.load import ConfigError, check_files, load
+from sharebench.model.config.load import ConfigError, load
 from sharebench.model.strategies import all_strategies
 from sharebench.model.strategy import parse_limit
 from sharebench.model.traffic import Load
@@ -41,15 +41,65 @@ def test_a_config_that_is_not_a_mapping_is_refused(config: Any) -> None:
 
 
 def test_all_problems_are_named_at_once_and_an_unknown_key_before_its_consequences() -> None:
-    lines = refusal_line({"replica": [1], "replicas": [0], "strategies": ["mpss"], "window_seconds": "long"})
+    wrong = {"replica": [1], "replicas": [0], "strategies": ["mpss", "streams"], "window_seconds": "long"}
     starts = ["'replica' is an unknown key", "replicas: 0", "window_seconds: 'long'", "strategies: 'mpss'"]
-    for line, start in zip(lines.splitlines(), starts, strict=True):
-        assert line.startswith(f"config: {start}"), line
+    assert_lines(refusal_line(wrong | {"results": "scripts"}), [*starts, "results: 'scripts'", "strategies: 'streams'"])
 
 
 def test_problems_across_keys_are_named_at_once() -> None:
-    lines = refusal_line({"window_seconds": 0.5, "warmup.max_seconds": 99, "strategies": ["streams", "mps-limited"]})
+    wrong = {"window_seconds": 0.5, "warmup.max_seconds": 99, "strategies": ["streams", "mps-limited", "mpss"]}
     starts = ["timeouts.start_seconds", "strategies: 'streams'", "strategies: 'mps-limited'", "window_seconds: 0.5"]
+    assert_lines(refusal_line(wrong), ["strategies: 'mpss'", *starts])
+    assert_lines(refusal_line({"exclude": ["mps/a", "mig/b"]}), ["exclude: 'mps/a'", "exclude: 'mig/b'"])
+
+
+TWO_LISTS = {"rate_hz": [1, 2], "concurrency": [1], "arrival": "poisson"}
+FAULTY = {
+    "a value of an entry": ({f"{W}.mine": {"kind": "http", "load": {"rate_hz": "x"}}}, [f"{W}.mine.load.rate_hz"]),
+    "a sweep of two keys": (
+        {f"{W}.mine": {"kind": "http", "command": ["x"], "load": TWO_LISTS}},
+        [f"{W}.mine.load: concurrency and rate_hz are both lists"],
+    ),
+    "a misspelled key": ({"windowseconds": 30}, ["'windowseconds' is an unknown key"]),
+    "a node": ({"node": "cpuu", "strategies": ["streams", "exclusive"]}, ["node: 'cpuu'"]),
+    "a strategy": ({f"{S}.exclusive.mechanism": "alone", "contrasts": ["mps/exclusive"]}, [f"{S}.exclusive.mechanism"]),
+}
+
+
+@pytest.mark.parametrize("case", FAULTY.values(), ids=FAULTY)
+def test_what_follows_from_a_fault_is_not_named_and_the_rest_is(case: tuple[dict[str, Any], list[str]]) -> None:
+    changes, starts = case
+    wrong = {"workloads": ["mine", "mine-rate_hz-1"]} if f"{W}.mine" in changes else {"workloads": ["matmul"]}
+    late = {"warmup.max_seconds": 99, "contrasts": ["mps/mpss"]} | changes
+    rest = ["timeouts.start_seconds"] + ["contrasts: 'mps/mpss'"] * ("contrasts" not in changes)
+    assert_lines(refusal_line(wrong | late), [*starts, *rest])
+
+
+LONG = "a" * 300
+SERVER = {"kind": "http", "command": ["serve"], "port": 8000}
+LONG_PATHS: dict[str, dict[str, Any]] = {
+    "request.body_file": {"request": {"body_file": LONG}},
+    "request.body_lines": {"request": {"body_lines": LONG}},
+    "load.trace": {"load": {"arrival": "trace", "trace": LONG}},
+    "manifest": {"manifest": LONG, "command": None},
+    "command": {"command": [f"{{here}}/{LONG}"]},
+}
+
+
+@pytest.mark.parametrize("key", LONG_PATHS)
+def test_a_path_that_no_file_system_takes_is_a_line(key: str) -> None:
+    line = refusal_line({f"{W}.mine": SERVER | LONG_PATHS[key], "workloads": ["mine"]}).splitlines()[-1]
+    assert line.startswith(f"config: {W}.mine.{key}: '{'{here}/' if key == 'command' else ''}aaa")
+    assert "is not a file" in line or "is not there" in line
+
+
+def test_a_long_path_of_another_host_is_passed_over() -> None:
+    changes = {f"{W}.mine": SERVER | LONG_PATHS["request.body_file"], "workloads": ["mine"], "measured_elsewhere": True}
+    study = study_with(changes)
+    assert study.spec(study.cells[0])
+
+
+def assert_lines(lines: str, starts: list[str]) -> None:
     for line, start in zip(lines.splitlines(), starts, strict=True):
         assert line.startswith(f"config: {start}"), line
 
@@ -186,9 +236,11 @@ def test_frameworks_of_gpu_tenants_are_not_looked_for_in_the_driver(
 
 def test_repeated_keys_are_found_without_libyaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
-    (tmp_path / "twice.yaml").write_text("cpu: {cores: 2}\nseed: 1\nseed: 2\n")
-    with pytest.raises(ConfigError, match="line 3: 'seed' is there already"):
-        check_files([tmp_path / "twice.yaml"])
+    (tmp_path / "twice.yaml").write_text("cpu: {cores: 2}\nseed: 1\nseed: 2\norder: random\norder: blocked\n")
+    with pytest.raises(ConfigError) as caught:
+        load(config_with({"repeats": 0}), [tmp_path / "twice.yaml"])
+    starts = [f"{tmp_path}/twice.yaml, line 3: 'seed' is", f"{tmp_path}/twice.yaml, line 5: 'order' is", "repeats: 0"]
+    assert_lines(str(caught.value), starts)
 
 
 def test_a_study_of_other_machines_opens_without_its_node() -> None:

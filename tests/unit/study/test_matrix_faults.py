@@ -81,7 +81,7 @@ def test_only_a_loop_can_be_a_victim() -> None:
     config["workload_catalogue"]["memcopy"] = config["workload_catalogue"]["memcopy"].changed(kind="job")
     assert faults.victim_workloads(config) == ["matmul"]
     config["fault_victims"] = ["memcopy"]
-    line = next(checks._faults(config, "cpu"))
+    line = next(checks._victims(config))
     assert line == "fault_victims: 'memcopy' is of the kind job; name workloads of the kind loop"
 
 

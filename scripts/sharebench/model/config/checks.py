@@ -4,7 +4,8 @@ A line names the key, the value and the remedy; `sharebench.model.config.load` t
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from zipfile import is_zipfile
 
@@ -12,8 +13,8 @@ from sharebench.core.files import REPOSITORY
 from sharebench.model import faults, workload_modules
 from sharebench.model.capabilities import resolve_node_kind, supporting_kinds, unsupported_reason
 from sharebench.model.config import nodes, programs, prometheus, secrets, sweeps
+from sharebench.model.config.files import is_file
 from sharebench.model.strategies import CONTROL_SUFFIX, all_strategies
-from sharebench.model.strategy import Strategy
 from sharebench.model.study_config import StudyConfig, has_jobs
 from sharebench.model.words import quoted, unknown_value
 from sharebench.model.workload import Workload
@@ -39,41 +40,40 @@ MAX_NAME_BYTES = 200
 """File systems have 255, and what is built for a results folder adds to its name."""
 
 
-def cross_key_problems(config: StudyConfig) -> Iterator[str]:
+def cross_key_problems(config: StudyConfig, is_whole: bool) -> Iterator[str]:
     """All problems across the keys of a normalised, schema-valid config.
 
-    What is in neither catalogue comes alone, since the other checks look names up.
+    One that is not whole lacks what is faulty by itself. Where something is faulty, a check ends at what it cannot look
+    up, since the rest of it would only follow from that.
     """
-    yield from list(name_problems(config)) or _problems_of_use(config)
+    checks: list[Callable[[StudyConfig], Iterator[str]]]
+    checks = [_mixes, _names, _controls, _paths, _times, _pairs, _mixed, _queues, _contrasts, _victims]
+    if is_measured := config.get("from", "") is None:
+        checks.append(secrets.problems)
+    if "node" in config:
+        on_a_node = [_faults, prometheus.problems]
+        if is_measured:
+            on_a_node += [_node, _used_strategies, _used_workloads]
+        checks += [partial(check, kind=resolve_node_kind(config["node"])) for check in on_a_node]
+    for check in checks:
+        try:
+            for line in check(config):
+                is_whole = False
+                yield line
+        except KeyError:
+            if is_whole:
+                raise
 
 
-def name_problems(config: StudyConfig) -> Iterator[str]:
-    """Problems of catalogues, and of the keys that name their entries."""
-    for name, workload in config["workload_catalogue"].items():
-        yield from _mix_entry(sweeps.entry_key(name, workload), workload, config["workload_catalogue"])
-    yield from _names(config)
-    for name in config["strategy_catalogue"]:
-        yield from _control_entry(name, config["strategy_catalogue"])
-
-
-def _problems_of_use(config: StudyConfig) -> Iterator[str]:
-    kind = resolve_node_kind(config["node"])
-    yield from _paths(config)
-    if config["from"] is None:
-        yield from secrets.problems(config)
+def _times(config: StudyConfig) -> Iterator[str]:
     warm_up, start = config["warmup"]["max_seconds"], config["timeouts"]["start_seconds"]
     if warm_up >= start:
         yield f"timeouts.start_seconds: {start} leaves no time for warmup.max_seconds, {warm_up}; set more than that"
-    yield from _neighbours(config)
-    yield from _queues(config)
-    yield from _contrasts(config)
-    yield from _faults(config, kind)
-    yield from prometheus.problems(config, kind)
-    if config["from"] is None:
-        if not config["measured_elsewhere"]:
-            yield from nodes.problems(config, kind)
-        yield from _used_strategies(config, kind)
-        yield from _used_workloads(config, kind)
+
+
+def _node(config: StudyConfig, kind: str) -> Iterator[str]:
+    if not config["measured_elsewhere"]:
+        yield from nodes.problems(config, kind)
 
 
 def _paths(config: StudyConfig) -> Iterator[str]:
@@ -88,8 +88,7 @@ def _paths(config: StudyConfig) -> Iterator[str]:
     # A data set that is only read names the folder of whoever made it.
     if config["from"] is None and is_shared:
         yield f"results: {config['results']!r} holds more than results; name a folder of its own, such as results/mine"
-    # os.path.isfile, unlike Path.is_file, is false for a path that we may not read.
-    if any(map(os.path.isfile, (results, *results.parents))):
+    if any(map(is_file, (results, *results.parents))):
         yield f"results: {config['results']!r} is a file, or in one; name a folder, such as results/mine"
     data = config["from"] and Path(config["from"])
     if data and data.is_file() and not is_zipfile(data):
@@ -102,8 +101,13 @@ def _has_long_name(path: Path) -> bool:
     return max((len(os.fsencode(part)) for part in path.parts), default=0) > MAX_NAME_BYTES
 
 
-def _mix_entry(key: str, entry: Workload, catalogue: dict[str, Workload]) -> Iterator[str]:
+def _mixes(config: StudyConfig) -> Iterator[str]:
     """Mixes of workloads that cannot be mixed."""
+    for name, workload in config["workload_catalogue"].items():
+        yield from _mix_entry(sweeps.entry_key(name, workload), workload, config["workload_catalogue"])
+
+
+def _mix_entry(key: str, entry: Workload, catalogue: dict[str, Workload]) -> Iterator[str]:
     for tenant in entry.tenants or ():
         if line := sweeps.sweep_hint(catalogue, tenant):
             yield f"{key}.tenants: {line}"
@@ -123,10 +127,10 @@ def _names(config: StudyConfig) -> Iterator[str]:
     """Names of the study that are not in the catalogues, and too few names."""
     strategies, workloads = config["strategy_catalogue"], config["workload_catalogue"]
     for key, names, known in (
-        ("strategies", config["strategies"], strategies.keys()),
-        ("workloads", config["workloads"], workloads.keys()),
-        ("interference", config["interference"], workloads.keys()),
-        ("fault_victims", config["fault_victims"], workloads.keys()),
+        ("strategies", config.get("strategies", ()), strategies),
+        ("workloads", config.get("workloads", ()), workloads),
+        ("interference", config.get("interference", ()), workloads),
+        ("fault_victims", config.get("fault_victims", ()), workloads),
     ):
         for name in names:
             if name not in known:
@@ -138,14 +142,16 @@ def _names(config: StudyConfig) -> Iterator[str]:
         yield "strategy_catalogue.exclusive: is not there or not exclusive; restore it, calibration needs it"
 
 
-def _control_entry(name: str, catalogue: dict[str, Strategy]) -> Iterator[str]:
-    """An A/A control that differs from its strategy."""
-    base = name.removesuffix(CONTROL_SUFFIX)
-    if base != name:
-        strategy, same = catalogue.get(base), {"name": base, "description": ""}
-        if strategy is None or strategy.changed(**same) != catalogue[name].changed(**same):
-            key = f"strategy_catalogue.{name}"
-            yield f"{key}: is not the same as {base!r}, which its name says; make them equal, or choose another name"
+def _controls(config: StudyConfig) -> Iterator[str]:
+    """A/A controls that differ from their strategy."""
+    catalogue = config["strategy_catalogue"]
+    for name, control in catalogue.items():
+        base = name.removesuffix(CONTROL_SUFFIX)
+        if base != name:
+            strategy, same = catalogue.get(base), {"name": base, "description": ""}
+            if strategy is None or strategy.changed(**same) != control.changed(**same):
+                problem = f"is not the same as {base!r}, which its name says; make them equal, or choose another name"
+                yield f"strategy_catalogue.{name}: {problem}"
 
 
 def _needs_two(key: str, names: list[str], config: StudyConfig) -> Iterator[str]:
@@ -156,8 +162,8 @@ def _needs_two(key: str, names: list[str], config: StudyConfig) -> Iterator[str]
         yield f"{key}: {quoted(names)} needs a strategy with two tenants, {quoted(strategies)} has none; add one"
 
 
-def _neighbours(config: StudyConfig) -> Iterator[str]:
-    """Mixes and pairs for which no strategy of the study has enough tenants."""
+def _pairs(config: StudyConfig) -> Iterator[str]:
+    """Pairs that are impossible, or for which no strategy of the study has enough tenants."""
     workloads = config["workload_catalogue"]
     for name in config["interference"]:
         if workloads[name].tenants is not None:
@@ -167,6 +173,11 @@ def _neighbours(config: StudyConfig) -> Iterator[str]:
     if len(config["interference"]) == 1:
         yield f"interference: {quoted(config['interference'])} is one workload; name at least two, or leave it empty"
     yield from _needs_two("interference", config["interference"], config)
+
+
+def _mixed(config: StudyConfig) -> Iterator[str]:
+    """Mixes for which no strategy of the study has enough tenants."""
+    workloads = config["workload_catalogue"]
     entries = [config["strategy_catalogue"][name] for name in config["strategies"]]
     most = max(max(entry.own_replicas or config["replicas"]) for entry in entries)
     for name in config["workloads"]:
@@ -206,8 +217,8 @@ def _contrasts(config: StudyConfig) -> Iterator[str]:
             yield f"{key}: they never have the same number of tenants; set replicas of both"
 
 
-def _faults(config: StudyConfig, kind: str) -> Iterator[str]:
-    """Faults that are impossible on this kind of node, or that have no victim."""
+def _victims(config: StudyConfig) -> Iterator[str]:
+    """Workloads that are named like faults, or that no fault can be next to."""
     catalogue = config["workload_catalogue"]
     for name, entry in catalogue.items():
         if faults.fault_kind(name) is not None:
@@ -219,6 +230,10 @@ def _faults(config: StudyConfig, kind: str) -> Iterator[str]:
             yield f"fault_victims: {name!r} {IS_A_MIX}"
         elif catalogue[name].kind != "loop":
             yield f"fault_victims: {name!r} is of the kind {catalogue[name].kind}; name workloads of the kind loop"
+
+
+def _faults(config: StudyConfig, kind: str) -> Iterator[str]:
+    """Faults that are impossible on this kind of node, or that have no victim."""
     if not config["faults"]:
         return
     named = quoted(list(config["faults"]))
@@ -240,7 +255,7 @@ def _used_strategies(config: StudyConfig, kind: str) -> Iterator[str]:
     """Strategies of the study that are impossible on this kind of node."""
     strategies, access = all_strategies(config), config["kubernetes"]["access"]
     for name in dict.fromkeys([*config["strategies"], "exclusive"]):
-        if (reason := unsupported_reason(kind, strategies[name], access)) is not None:
+        if name in strategies and (reason := unsupported_reason(kind, strategies[name], access)) is not None:
             able = ", ".join(supporting_kinds(strategies[name], access)) or "none"
             yield (
                 f"strategies: {name!r} is impossible on the node {kind!r}: {reason}; "
@@ -306,13 +321,14 @@ def _module(config: StudyConfig, kind: str, asked: str, name: str) -> Iterator[s
 
 def _tenant_workloads(config: StudyConfig) -> Iterator[tuple[str, str]]:
     """The workloads of the study's tenants, each with the config key that names it."""
+    catalogue = dict(config["workload_catalogue"])
     for name in config["workloads"]:
-        tenants = config["workload_catalogue"][name].tenants
-        if tenants is None:
+        if name in catalogue and catalogue[name].tenants is None:
             yield "workloads", name
-        else:
-            yield from ((f"workload_catalogue.{name}.tenants", tenant) for tenant in tenants)
-    plain = (name for name in config["interference"] if config["workload_catalogue"][name].tenants is None)
+        elif name in catalogue:
+            tenants = catalogue[name].tenants or ()
+            yield from ((f"workload_catalogue.{name}.tenants", tenant) for tenant in tenants if tenant in catalogue)
+    plain = (name for name in config["interference"] if name in catalogue and catalogue[name].tenants is None)
     yield from (("interference", name) for name in plain)
     if config["faults"]:
-        yield from (("fault_victims", name) for name in config["fault_victims"])
+        yield from (("fault_victims", name) for name in config["fault_victims"] if name in catalogue)

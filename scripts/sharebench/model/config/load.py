@@ -4,15 +4,16 @@
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 from pydantic import ValidationError
 
 from sharebench.core.files import Refusal
 from sharebench.model.config import refusals, strategies, sweeps, workloads
-from sharebench.model.config.checks import cross_key_problems, name_problems
+from sharebench.model.config.checks import cross_key_problems
 from sharebench.model.config.schema import CONFIG
 from sharebench.model.pod_template import PodTemplate
 from sharebench.model.strategy import Strategy
@@ -30,6 +31,7 @@ CHECKS: Checks = {
     Length: workloads.length_problems,
     Request: workloads.request_problems,
 }
+CATALOGUES = ("strategy_catalogue", "workload_catalogue")
 # Withdrawn keys, of the config and by section, with the value that means in older data sets that the key is not used.
 UNUSED_KEYS: dict[str, object] = {"slo_ms": None, "datasets": [], "parts": []}
 # What a section `survey` has in an older data set that was no survey.
@@ -47,37 +49,61 @@ class ConfigError(Refusal):
         super().__init__("\n".join(" ".join(f"config: {line}".split()) for line in lines))
 
 
-def load(config: Mapping[str, object]) -> StudyConfig:
+class _Catalogue(dict[str, Any]):
+    """A catalogue without its faulty entries. They and their sweeps are `in` it, and a look-up raises KeyError."""
+
+    def __init__(self, entries: Mapping[str, object], faulty: Collection[str]) -> None:
+        super().__init__((name, entry) for name, entry in entries.items() if name not in faulty)
+        self._faulty = faulty
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or any(f"{name}-".startswith(f"{each}-") for each in self._faulty)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if super().__contains__(name) or name in self else default
+
+
+def load(config: Mapping[str, object], files: Iterable[Path | str] = ()) -> StudyConfig:
     """The complete config: normalised, with every default filled in, valid and consistent.
 
     `config` merges config files and the command line, so that numbers may be text and lists scalars; it is not changed.
-    `load(load(config)) == load(config)`. Raises ConfigError and nothing else.
+    `files` are its files that are readable, in which no key may be there twice.
+    `load(load(config)) == load(config)`. Raises ConfigError with all that is wrong, and nothing else. What is faulty by
+    itself is left out of the checks across keys.
     """
     if not isinstance(config, Mapping):
         raise ConfigError(f"the file: {config!r:.60} is not a mapping; write it as lines of key: value")
     given = _without_withdrawn_keys(config)
+    found = [line for path in files for line in _repeated_keys(path)]
+    faulty_keys, faulty_entries = set[str](), set[str]()
     try:
         checked = CONFIG.validate_python(given, context=CHECKS)
     except ValidationError as error:
-        raise ConfigError(*refusals.error_lines(error), *_name_problems_beside(error, given)) from None
-    if found := list(sweeps.problems(checked)):
-        raise ConfigError(*found)
-    checked = sweeps.expand(checked)
-    if found := list(cross_key_problems(checked)):
-        raise ConfigError(*found)
+        found += refusals.error_lines(error)
+        faulty_keys, faulty_entries = refusals.faulty_parts(error)
+        try:
+            checked = CONFIG.validate_python(_sound_part(given, faulty_keys, faulty_entries), context=CHECKS)
+        except ValidationError:
+            raise ConfigError(*found) from None
+    for name, line in sweeps.problems(checked):
+        found.append(line)
+        faulty_entries.add(name)
+    if is_whole := not found:
+        checked = sweeps.expand(checked)
+    else:
+        checked = _sound_part(sweeps.expand(_sound_part(checked, (), faulty_entries)), faulty_keys, faulty_entries)
+    if found := [*found, *cross_key_problems(checked, is_whole)]:
+        raise ConfigError(*dict.fromkeys(found))
     return checked
 
 
-def _name_problems_beside(error: ValidationError, given: Mapping[str, object]) -> list[str]:
-    """What else is wrong with names, where the catalogues can be read, so that one run shows all."""
-    faulty = {str(each["loc"][0]) for each in error.errors(include_url=False, include_input=False) if each["loc"]}
-    try:
-        rest = CONFIG.validate_python({key: given[key] for key in given if key not in faulty}, context=CHECKS)
-    except ValidationError:
-        return []
-    if faulty & {"strategy_catalogue", "workload_catalogue"} or any(sweeps.problems(rest)):
-        return []
-    return [line for line in name_problems(sweeps.expand(rest)) if line.split(":")[0] not in faulty]
+def _sound_part(config: Mapping[str, Any], keys: Collection[str], entries: Collection[str]) -> Any:
+    """The config without these faulty keys and entries of its catalogues."""
+    return {
+        key: _Catalogue(value, entries) if key in CATALOGUES and isinstance(value, Mapping) else value
+        for key, value in config.items()
+        if key not in keys
+    }
 
 
 def _without_withdrawn_keys(config: Mapping[str, object]) -> dict[str, object]:
@@ -96,18 +122,17 @@ def _without_withdrawn_keys(config: Mapping[str, object]) -> dict[str, object]:
     return kept
 
 
-def check_files(paths: Iterable[Path | str]) -> None:
-    """Raise ConfigError where one of these readable config files has a key twice: only the last would count."""
+def _repeated_keys(path: Path | str) -> Iterator[str]:
+    """A line for each key that a readable config file has twice, of which only the last would count."""
     # libyaml's parser is quick; a PyYAML that was built without it has only its own.
     parser = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    for path in paths:
-        # JSON with tabs is not YAML.
-        with Path(path).open(encoding="utf-8") as file, contextlib.suppress(yaml.YAMLError):
-            for line, key in _repeated_keys(yaml.parse(file, Loader=parser)):
-                raise ConfigError(f"{path}, line {line}: {key!r} is there already; remove one")
+    # JSON with tabs is not YAML.
+    with Path(path).open(encoding="utf-8") as file, contextlib.suppress(yaml.YAMLError):
+        for line, key in _repeated_names(yaml.parse(file, Loader=parser)):
+            yield f"{path}, line {line}: {key!r} is there already; remove one"
 
 
-def _repeated_keys(events: Iterable[yaml.Event]) -> Iterator[tuple[int, str]]:
+def _repeated_names(events: Iterable[yaml.Event]) -> Iterator[tuple[int, str]]:
     """The line and the name of each key that its mapping has already."""
     # For each open mapping its keys, and whether the next node is a key; nothing for a list.
     open_collections: list[tuple[set[str], bool] | None] = [None]

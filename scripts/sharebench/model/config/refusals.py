@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from pydantic import ValidationError
@@ -63,6 +64,18 @@ def error_lines(error: ValidationError) -> list[str]:
             # A value that may be of several types has an error for each.
             lines.setdefault(key, line)
     return list(lines.values())
+
+
+def faulty_parts(error: ValidationError) -> tuple[set[str], set[str]]:
+    """The keys of the config that have an error, with those that are misspelled, and the entries of catalogues."""
+    keys, entries = set[str](), set[str]()
+    for details in error.errors(include_url=False):
+        match details["loc"]:
+            case ("strategy_catalogue" | "workload_catalogue", name, *_):
+                entries.add(str(name))
+            case (key, *_):
+                keys |= {str(key), *get_close_matches(str(key), schema()["properties"], n=1, cutoff=0.5)}
+    return keys, entries
 
 
 def _error_line(details: ErrorDetails) -> tuple[str, str]:

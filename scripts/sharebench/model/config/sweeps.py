@@ -11,15 +11,15 @@ from sharebench.model.workload import SweepEntry, Workload
 KEYS: tuple[SweptKey, ...] = get_args(SweptKey)
 
 
-def problems(config: StudyConfig) -> Iterator[str]:
-    """Problems of entries with lists: two lists in one entry, and names that are taken."""
+def problems(config: StudyConfig) -> Iterator[tuple[str, str]]:
+    """Problems of entries with lists, each with the entry: two lists in one, and names that are taken."""
     for name, entry in config["workload_catalogue"].items():
-        lists = [key for key in KEYS if isinstance(getattr(entry.load, key), list)]
+        key, lists = "workload_catalogue", [key for key in KEYS if isinstance(getattr(entry.load, key), list)]
         if len(lists) > 1:
-            yield f"workload_catalogue.{name}.load: {' and '.join(lists)} are both lists; sweep one, keep one number"
+            yield name, f"{key}.{name}.load: {' and '.join(lists)} are both lists; sweep one, keep one number"
         for workload in _expand_entry(name, entry):
             if workload != name and workload in config["workload_catalogue"]:
-                yield f"workload_catalogue.{workload}: the sweep {name!r} makes a workload of this name; choose another"
+                yield name, f"{key}.{workload}: the sweep {name!r} makes a workload of this name; choose another"
 
 
 def expand(config: StudyConfig) -> StudyConfig:
