@@ -10,7 +10,7 @@ include: "rules/common.smk"
 include: "rules/run.smk"
 
 
-if not SOURCE_DATA_SET:
+if not SOURCES:
 
     include: "rules/node.smk"
     include: "rules/probe.smk"

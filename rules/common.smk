@@ -104,7 +104,7 @@ def table_files(names):
 
 def deliverables():
     """Every file that a run should produce, with each record, so that a deleted one is noticed."""
-    cells = [] if SOURCE_DATA_SET else [*record_files(), *histogram_files()]
+    cells = [] if SOURCES else [*record_files(), *histogram_files()]
     tables = [*rules.aggregate.output, *rules.decide.output]
     return [*cells, *tables, *rules.figures.output, RESULTS / "report.html"]
 

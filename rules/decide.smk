@@ -1,7 +1,7 @@
 # Decisions: cost, capacity and advice, computed from the tables.
 #
 # Inputs:  tables/summary.csv, with faults tables/isolation.csv, with jobs tables/jobs.csv, manifest.json,
-#          nodes/device.json; tables/isolation.csv of the other studies of a publication
+#          nodes/device.json; of further studies (`from`) and the others of a publication FACT_FILES
 # Outputs: tables/{cost.csv,capacity.csv,advice.csv,advice.md,advice.json}
 # Steps:   decide answers the question of the config (model/question.py), on which no other job
 #          depends. `sharebench advise` answers others on the terminal.
@@ -12,7 +12,7 @@ rule decide:
         tables=table_files({"summary", "isolation", "jobs"}),
         manifest="<results>/manifest.json",
         device="<data>/nodes/device.json",
-        faults=[folder / dataset.FAULTS_TABLE for folder in OTHER_STUDIES],
+        known=dataset.fact_files(OTHER_STUDIES),
     output:
         "<results>/tables/cost.csv",
         "<results>/tables/capacity.csv",

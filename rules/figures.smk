@@ -7,7 +7,7 @@ from sharebench.read.figures.catalogue import ENTRIES, names_for
 FIGURES = names_for(
     STUDY.config,
     STUDY.node_kind,
-    DATA / "tables" / "summary.csv" if SOURCE_DATA_SET else None,
+    DATA / "tables" / "summary.csv" if SOURCES else None,
 )
 
 

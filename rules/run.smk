@@ -8,7 +8,7 @@ CLAIM = None
 PROGRESS = None
 GIVING_BACK = None
 PLACEMENT = None
-if not SOURCE_DATA_SET and uses_several_devices(STUDY.config, STUDY.node_kind):
+if not SOURCES and uses_several_devices(STUDY.config, STUDY.node_kind):
     from sharebench.measure.run import placement
 
     PLACEMENT = placement.study_placement(STUDY, RESULTS)
@@ -16,7 +16,7 @@ if not SOURCE_DATA_SET and uses_several_devices(STUDY.config, STUDY.node_kind):
 
 # A job that measures declares its devices as resources, of which profiles/default has one each. That saves waiting: what
 # keeps jobs apart is the lock that each takes on its device (sharebench/measure/run/jobs.py).
-DEVICES = [] if SOURCE_DATA_SET else range(len(PLACEMENT.devices) if PLACEMENT else 1)
+DEVICES = [] if SOURCES else range(len(PLACEMENT.devices) if PLACEMENT else 1)
 EVERY_DEVICE = {f"device_{number}": 1 for number in DEVICES}
 # Jobs on several devices run at the same time on one core, too: it is the device that they need.
 MEASURING_THREADS = 0 if PLACEMENT else 1

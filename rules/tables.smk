@@ -14,7 +14,7 @@ rule export_histograms:
     input:
         lambda wildcards: (
             []
-            if SOURCE_DATA_SET
+            if SOURCES
             else record_files(wildcards.strategy, wildcards.workload)
         ),
     output:

@@ -29,10 +29,10 @@ for NAME in OWN_FILES:
 
 try:
     STUDY = open_study(config, config_files())
-    GIVEN_CONFIG, SOURCE_DATA_SET = STUDY.config, STUDY.config["from"]
-    if SOURCE_DATA_SET:
+    GIVEN_CONFIG, SOURCES = STUDY.config, [Path(each) for each in STUDY.config["from"]]
+    if SOURCES:
         dataset.refuse_ignored(command_line_config())
-        STUDY = dataset.open_for_rebuild(Path(SOURCE_DATA_SET))
+        STUDY = dataset.open_for_rebuild(SOURCES[0])
         dataset.check_complete(STUDY)
     # The question comes from the command line, its config files, and the defaults.
     ADVICE_QUESTION = dataset.resolve_question(
@@ -41,12 +41,8 @@ try:
     STUDY = dataset.apply_question(STUDY, ADVICE_QUESTION)
     EXCLUDED_NOTE = dataset.excluded_cells_note(STUDY)
     RESULTS = dataset.results_root(STUDY.config)
-    DATA = (
-        dataset.verified_folder(Path(SOURCE_DATA_SET)) if SOURCE_DATA_SET else RESULTS
-    )
-    OTHER_STUDIES = (
-        dataset.studies_next_to(Path(SOURCE_DATA_SET)) if SOURCE_DATA_SET else []
-    )
+    DATA = dataset.verified_folder(SOURCES[0]) if SOURCES else RESULTS
+    OTHER_STUDIES = dataset.other_studies(SOURCES) if SOURCES else []
 except (configuration.ConfigError, dataset.DataSetError) as error:
     raise Refused(str(error))
 

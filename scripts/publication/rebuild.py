@@ -49,7 +49,7 @@ def rebuild(published: Path, out: Path) -> None:
     Raises dataset.DataSetError and checker.RecordsRefused when its records are incomplete.
     """
     study, data = write_tables(published, out)
-    results = decide.read_results(data, out, dataset.studies_next_to(published))
+    results = decide.read_results(data, out, dataset.other_studies([published]))
     decide.write_answer(results, dataset.resolve_question(study.config, (), (), study))
     if (data / "tables" / "timeslice.csv").is_file():
         shutil.copy(data / "tables" / "timeslice.csv", out / "tables")

@@ -92,7 +92,7 @@ def take(data: DataSet, workload: str, tenants: int | None = None, **asked: obje
     study = dataset.read_study(data.folder)
     config = load(study.config | {"tenants": tenants} | asked)
     question = dataset.resolve_question(config | {"workloads": [workload]}, ("tenants", *asked), ["workloads"], study)
-    results = decide.read_results(data.folder, data.rebuilt, dataset.studies_next_to(data.folder))
+    results = decide.read_results(data.folder, data.rebuilt, dataset.other_studies([data.folder]))
     return decide.answer(results, question).answers[0].strategy
 
 

@@ -124,15 +124,14 @@ def plan(study: "Study", words: Sequence[str]) -> str:
 
 
 @commands.command()
-@click.argument("data", type=FOLDER, default=Path("results"))
-@click.option("--also", type=FOLDER, multiple=True, help="Further study, whose faults count.")
+@click.argument("data", type=FOLDER, nargs=-1)
 @click.option("--workloads", multiple=True, metavar="NAME,...", help="Workloads that it is about; all, if not given.")
 @click.option("--tenants", type=int, help="Number of tenants.")
 @click.option(
     "--slo",
     multiple=True,
     metavar="PART=MS",
-    help="Limit of a request, such as latency_ms=50 (p95) or ttft_ms=500 (p99), or `none`.",
+    help="Limit of a request, such as latency_ms=50 (p95) or ttft_ms=500 (p99), or `none`; several as A=1,B=2.",
 )
 @click.option("--isolation", metavar="none|performance|fault", help="Isolation that tenants need.")
 @click.option("--deploy", metavar="auto|host|device-plugin|claims", help="What the tenants can have.")
@@ -140,38 +139,43 @@ def plan(study: "Study", words: Sequence[str]) -> str:
 @click.option("--margin-percent", type=float, help="Gain that counts as one.")
 @click.option("--price-per-hour", type=float, help="Price of one device per hour, in dollars.")
 def advise(
-    data: Path,
-    also: Sequence[Path],
+    data: Sequence[Path],
     workloads: Sequence[str],
     slo: Sequence[str],
     **asked: object,
 ) -> str:
     """Which strategy serves your tenants within an SLO.
 
-    The answer comes from the data set DATA, a folder or an archive; of a publication the faults of all studies count.
+    The answer comes from the data set DATA (results), a folder or an archive. What others after it have measured on
+    the same kind of GPU counts too, and so do the other studies of a publication.
     """
     from sharebench import rebuild
     from sharebench.datasets import dataset
     from sharebench.model.config.load import load
     from sharebench.read.decide import decide
 
-    study = dataset.read_study(data, "DATA")
+    data = data or (Path("results"),)
+    study = dataset.read_study(data[0], "DATA")
     dataset.check_complete(study, "DATA")
     given = {key: value for key, value in asked.items() if value is not None}
-    given |= {"slo": None if list(slo) == ["none"] else _pairs("slo", slo)} if slo else {}
+    limits = _words(slo)
+    given |= {"slo": None if limits == ["none"] else _pairs("slo", limits)} if limits else {}
     config = load(study.config | given)
-    config["workloads"] = [name for text in workloads for each in text.split(",") if (name := each.strip())]
+    config["workloads"] = _words(workloads)
     question = dataset.resolve_question(config, given, ["workloads"] if workloads else (), study)
-    folder = dataset.verified_folder(data, "DATA")
-    dataset.refuse_without_faults(also)
-    others = [*also, *dataset.studies_next_to(data)]
+    folder, others = dataset.verified_folder(data[0], "DATA"), dataset.other_studies(data, "DATA")
     with TemporaryDirectory() as made:
-        rebuild.write_tables(data, Path(made), question)
+        rebuild.write_tables(data[0], Path(made), question)
         answer = decide.answer(decide.read_results(folder, Path(made), others), question)
     if len(answer.answers) < 2:
         return answer.for_terminal()
-    one = shlex.join(["sharebench", "advise", str(data), "--workloads", answer.answers[0].workload])
+    one = shlex.join(["sharebench", "advise", *map(str, data), "--workloads", answer.answers[0].workload])
     return f"{answer.for_terminal()}\n\nOne of them with all plans and reasons: {one}"
+
+
+def _words(texts: Sequence[str]) -> list[str]:
+    """The words of an option that is given several times, or once with commas."""
+    return [word for text in texts for each in text.split(",") if (word := each.strip())]
 
 
 def _pairs(key: str, texts: Sequence[str]) -> dict[str, str]:

@@ -87,6 +87,7 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "from of 300 letters": ({"from": "a" * 300}, ["from:", "longer than 200 bytes"]),
     "results above": ({"results": "scripts/.."}, ["results:", "'scripts/..'", "holds more than results"]),
     "results in a file": ({"results": f"{__file__}/r"}, ["results:", "is a file, or in one", "results/mine"]),
+    "a list of which one is nowhere": ({"from": [str(Path(__file__).parent), "no"]}, ["from: 'no' is not an existing"]),
     "from nowhere": ({"from": "no/such/folder"}, ["from:", "'no/such/folder'", "not an existing folder"]),
     "from a file": ({"from": __file__}, ["from:", "not a zip", "damaged", "get the archive again"]),
     # sections
@@ -130,8 +131,8 @@ COMMAND_LINES: dict[str, tuple[list[str], dict[str, Any]]] = {
     "number": (["replicas=1"], {"replicas": [1]}),
     "number with exponent": (["window_seconds=1e3"], {"window_seconds": 1000}),
     "workload": (["workloads=matmul", "window_seconds=5"], {"workloads": ["matmul"], "window_seconds": 5}),
-    "null": (["from=null"], {"from": None}),
-    "nothing": (["from="], {"from": None}),
+    "null": (["from=null"], {"from": []}),
+    "nothing": (["from="], {"from": []}),
     "folder that is a number": (["results=2026"], {"results": "2026"}),
     "no baseline": (["baseline=none"], {"baseline": "none"}),
     "cores": (["cpu={cores: [0, 1]}"], {"cpu": {"cores": [0, 1], "devices": 1}}),

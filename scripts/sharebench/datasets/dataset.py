@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Literal, cast, get_args
 
@@ -37,7 +37,8 @@ EARLIER_CODES = "nodes/earlier_codes.json"
 """File of a joined study: by workload, the fingerprints of earlier measuring code whose records count too."""
 PROBE_FILES = ("nodes/timeslice.json", "nodes/answers.json")
 """What probes of the device found, which no study needs."""
-FAULTS_TABLE = "tables/isolation.csv"
+FACT_FILES = ("manifest.json", "tables/summary.csv", "tables/isolation.csv", "tables/conformance.csv")
+"""What is read of other studies for the advice, as far as they have it."""
 WORKLOADS_FILE = REPOSITORY / "config" / "workloads.yaml"
 # At most this many patterns of excluded cells are named in a note.
 MAX_NAMED_PATTERNS = 3
@@ -54,10 +55,10 @@ def results_root(config: StudyConfig) -> Path:
     """
     if not config["from"]:
         return Path(config["results"])
-    name = Path(config["from"]).resolve().name.removesuffix(archive.SUFFIX)
+    name = Path(config["from"][0]).resolve().name.removesuffix(archive.SUFFIX)
     if not name or name.startswith("."):
         raise DataSetError(
-            f"config: from: {config['from']} names no folder for what is rebuilt; rename it, such as study.zip"
+            f"config: from: {config['from'][0]} names no folder for what is rebuilt; rename it, such as study.zip"
         )
     return Path("results/from") / name
 
@@ -77,7 +78,7 @@ def read_study(path: Path, where: str = "config: from") -> Study:
         manifest = read_json(folder / "manifest.json", "config", "node_kind")
         if not isinstance(manifest["config"], dict):
             raise DamagedFile(folder / "manifest.json", "config is not a mapping")
-        made_by = manifest["config"] | {"from": os.path.relpath(path)}
+        made_by = manifest["config"] | {"from": [os.path.relpath(path)]}
         made_by = {key: value for key, value in made_by.items() if key not in ("datasets", "survey", "parts")}
         made_by |= {"node": manifest["node_kind"]}
         if (older := made_by.pop("slo_ms", None)) is not None:
@@ -99,10 +100,12 @@ def open_for_rebuild(path: Path) -> Study:
     """The study that made this data set, for a rebuild into results/from/NAME. Raises DataSetError."""
     study = read_study(path)
     made_by = study.config
-    there = run_record.last_run(results_root(made_by)).get("config", {}).get("from", made_by["from"])
-    if there != made_by["from"]:
+    there = run_record.last_run(results_root(made_by)).get("config", {}).get("from") or made_by["from"]
+    # Older runs have the only folder.
+    first = there if isinstance(there, str) else there[0]
+    if [first] != made_by["from"]:
         raise DataSetError(
-            f"config: from: {results_root(made_by)} holds what was rebuilt from {there}; remove it, or rename a folder"
+            f"config: from: {results_root(made_by)} holds what was rebuilt from {first}; remove it, or rename a folder"
         )
     return study
 
@@ -127,17 +130,32 @@ def list_published(folder: Path) -> list[str]:
     return sorted(manifest.parent.relative_to(folder).as_posix() for manifest in manifests)
 
 
-def studies_next_to(path: Path) -> list[Path]:
-    """The other studies of the publication that has this one, on the same kind of GPU, if they measured faults.
+def other_studies(paths: Sequence[Path], where: str = "config: from") -> list[Path]:
+    """The other studies that count for the advice on the first: those after it, and the others of its publication.
 
-    `path` is a study's folder, or its archive. Raises DataSetError for a study there whose device is unknown.
+    A path is a study's folder, or the archive in a published one. Of a publication only studies of the same device
+    count. Raises DataSetError, which begins with `where`, for a further study of another device or without tables, and
+    for one of the publication whose device is unknown.
     """
-    own = path.resolve().parent if path.is_file() else path.resolve()
-    if not (own / archive.CHECKSUMS).is_file():
-        return []
-    folders = sorted({table.parent.parent for table in own.parent.glob(f"*/{FAULTS_TABLE}")} - {own})
-    product = _product(own)
-    return [Path(os.path.relpath(folder)) for folder in folders if _product(folder) == product]
+    own, *others = (_published_folder(path) for path in paths)
+    for folder in others:
+        if not (folder / "tables").is_dir():
+            raise DataSetError(f"{where}: {folder} has no tables/, where its results are; give its whole folder")
+        if _product(folder) != (product := _product(own if own.is_dir() else verified_folder(own, where))):
+            raise DataSetError(f"{where}: {folder} was measured on {_product(folder)}, not on {product}; leave it out")
+    if (own / archive.CHECKSUMS).is_file():
+        there = sorted({file.parent for file in own.resolve().parent.glob(f"*/{archive.MANIFEST}")} - {own.resolve()})
+        others += [Path(os.path.relpath(folder)) for folder in there if _product(folder) == _product(own)]
+    return list({folder.resolve(): folder for folder in others if folder.resolve() != own.resolve()}.values())
+
+
+def _published_folder(path: Path) -> Path:
+    return path.parent if (path.parent / archive.CHECKSUMS).is_file() and path.name == archive.PACKED_NAME else path
+
+
+def fact_files(studies: Iterable[Path]) -> list[Path]:
+    """What is read of other studies for the advice."""
+    return [folder / name for folder in studies for name in FACT_FILES if (folder / name).is_file()]
 
 
 def _product(folder: Path) -> str:
@@ -146,16 +164,9 @@ def _product(folder: Path) -> str:
     except (OSError, DamagedFile):
         where = os.path.relpath(folder)
         raise DataSetError(
-            f"{where}: nodes/device.json is missing or damaged, and its faults count here; get that study again, or "
-            "move it out of its publication"
+            f"{where}: nodes/device.json is missing or damaged, and what it measured counts here; get that study "
+            "again, or move it elsewhere"
         ) from None
-
-
-def refuse_without_faults(folders: Iterable[Path]) -> None:
-    """Raise DataSetError for a further study that has no faults to count."""
-    for folder in folders:
-        if not (folder / FAULTS_TABLE).is_file():
-            raise DataSetError(f"--also {folder}: it has no {FAULTS_TABLE}; give the folder of a study with faults")
 
 
 def set_up_strategies(study: Study) -> list[str]:
@@ -186,12 +197,13 @@ def study_files(study: Study) -> list[str]:
 
 def check_complete(study: Study, where: str = "config: from") -> None:
     """Raise DataSetError when the study's data set lacks a file that its manifest promises."""
-    folder = verified_folder(Path(str(study.config["from"])))
+    source = study.config["from"][0]
+    folder = verified_folder(Path(source))
     paths = needed_files(study)
     missing = [path for path in paths if not (folder / path).exists()]
     if missing:
         raise DataSetError(
-            f"{where}: {study.config['from']} lacks {len(missing)} of its {len(paths)} files,"
+            f"{where}: {source} lacks {len(missing)} of its {len(paths)} files,"
             f" such as {missing[0]}; give a complete data set"
         )
 
@@ -227,9 +239,8 @@ def resolve_question(config: StudyConfig, given: Collection[str], typed: Collect
     same = {"+".join(sorted(name.split("+"))): name for name in measured}
     wanted = [same.get("+".join(sorted(name.split("+"))), name) for name in config["workloads"]]
     if missing := [name for name in wanted if name not in measured]:
-        raise DataSetError(
-            f"config: workloads: {', '.join(missing)}: not in {study.config['from']}; it has {', '.join(measured)}"
-        )
+        there = ", ".join(study.config["from"])
+        raise DataSetError(f"config: workloads: {', '.join(missing)}: not in {there}; it has {', '.join(measured)}")
     return {**question, "workloads": wanted}
 
 

@@ -28,7 +28,7 @@ LICENCE = "https://spdx.org/licenses/Apache-2.0"
 
 def published_config(manifest: dict[str, Any]) -> bytes:
     """config.yaml, with which others repeat the study."""
-    config = manifest["config"] | {"from": None, "measured_elsewhere": False}
+    config = manifest["config"] | {"from": [], "measured_elsewhere": False}
     return yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode()
 
 

@@ -30,7 +30,6 @@ from sharebench.model.values import (
     Flag,
     Kind,
     Matching,
-    Maybe,
     Numeric,
     OpenMapping,
     Positive,
@@ -95,8 +94,12 @@ class Warmup(TypedDict):
     """Largest difference between the medians of two consecutive batches that counts as steady."""
 
 
-FROM_MEANING = "Folder or archive (zip) of a finished data set, whose tables, figures and report are rebuilt."
-_From = TypedDict("_From", {"from": Annotated[Maybe[Folder], Field(description=FROM_MEANING)]})
+FROM_MEANING = (
+    "Folder or archive (zip) of a finished data set, whose tables, figures and report are rebuilt; of a list the "
+    "first. What the others measured on the same kind of GPU counts for its advice."
+)
+Folders = Annotated[Unique[Folder], BeforeValidator(lambda value: [] if value == "null" else value)]
+_From = TypedDict("_From", {"from": Annotated[Folders, Field(default=[], description=FROM_MEANING)]})
 """A key that is a keyword."""
 
 

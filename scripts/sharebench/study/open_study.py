@@ -13,7 +13,7 @@ from sharebench.study.study import Study
 def open_study(config: Mapping[str, object], files: Iterable[Path | str] = ()) -> Study:
     """The study of a config with these files, normalised and checked (`config.load`). Raises ConfigError."""
     study = Study(load(config, files))
-    if study.config["exclude"] and study.config["from"] is None and (found := list(_exclusion_problems(study))):
+    if study.config["exclude"] and not study.config["from"] and (found := list(_exclusion_problems(study))):
         raise ConfigError(*found)
     return study
 

@@ -61,7 +61,7 @@ def public_config(config: StudyConfig) -> dict[str, Any]:
     return to_json({**config, "workload_catalogue": workloads}) | {
         "prometheus": prometheus,
         "results": redact(config["results"]),
-        "from": redact(config["from"]) if config["from"] else None,
+        "from": [redact(each) for each in config["from"]],
         "nvidia": nvidia | {"python": redact(nvidia["python"]), "gpu": gpu, "hami_core": None},
         "kubernetes": cluster,
     }

@@ -140,7 +140,7 @@ class Study(Matrix):
         parts: dict[str, object] = {"prometheus": watch_spec(self.config["prometheus"], spec)}
         if self.node_kind != "simulated":
             # A data set's config may name any file of this machine.
-            if self.config["from"] is None:
+            if not self.config["from"]:
                 parts["files"] = _digests(path for each in spec.workloads for path in each.files())
             if not all(tenant.runs_until_exit for tenant in spec.workloads):
                 parts["warmup"] = WarmupSpec(**self.config["warmup"])

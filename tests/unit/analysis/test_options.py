@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from sharebench.model.strategy import Strategy
-from sharebench.read.decide import documented
+from sharebench.read.decide import elsewhere
 from sharebench.read.decide.device import DeviceLimits, device_limits
 from sharebench.read.decide.options import strategy_options
 from sharebench.read.decide.rows import summary_rows
@@ -19,6 +19,7 @@ def strategy(name: str, *mechanisms: str, **more: Any) -> Strategy:
 
 
 MIG_MPS = strategy("mig-mps", "mig", "mps", profile="3g", instances=2)
+NOTHING = elsewhere.Known({}, {}, {})
 REFUSED = "the device plugin refuses MPS on MIG instances"
 
 
@@ -32,7 +33,7 @@ def row(replicas: int, status: str) -> dict[str, object]:
 
 def infeasible(*measured: tuple[int, str]) -> dict[int, str]:
     summary = pd.DataFrame([row(*each) for each in measured])
-    (option,) = strategy_options("w", summary_rows(summary), {"mig-mps": MIG_MPS}, A100, {})
+    (option,) = strategy_options("w", summary_rows(summary), {"mig-mps": MIG_MPS}, A100, NOTHING)
     return {n: reason for n, reason in option.infeasible.items() if reason == REFUSED}
 
 
@@ -42,7 +43,7 @@ def test_latency_decides_under_an_open_load(is_open_load: bool) -> None:
     unknown = {f"latency_{name}_seconds": float("nan") for name in ("p99", "p95", "p50")}
     counts = {"latency_mean_seconds_n": 1, "throughput_total_hz_n": 1}
     summary = pd.DataFrame([row(2, "ok") | mean | unknown | counts])
-    (option,) = strategy_options("w", summary_rows(summary), {"mig-mps": MIG_MPS}, A100, {}, is_open_load)
+    (option,) = strategy_options("w", summary_rows(summary), {"mig-mps": MIG_MPS}, A100, NOTHING, is_open_load)
     merit = option.levels[2].merit
     assert merit is not None
     assert (merit.value, merit.low, merit.high) == ((100, 80, 125) if is_open_load else (50, None, None))
@@ -97,7 +98,7 @@ def test_surviving_a_device_fault_proves_isolation() -> None:
             {"strategy": "mig", "fault": "oom", "n": 0, "failed": 0},
         ]
     )
-    faults = documented.measured_faults({"": isolation})
+    faults = elsewhere.measured_faults({"": isolation})
     assert {name: each.holds for name, each in faults.items()} == {"mps": False, "time-slicing": True}
     assert faults["mps"].text == "2 of 3 neighbours died after illegal-address"
-    assert documented.measured_faults({}) == {}
+    assert elsewhere.measured_faults({}) == {}

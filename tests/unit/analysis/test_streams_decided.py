@@ -50,7 +50,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         }
     )
     run = measured.write_data_set(root, study, streaming)
-    study.config["from"] = str(root)
+    study.config["from"] = [str(root)]
     folder = root / "results"
     aggregate.write_tables(study, root, folder, dict(run))  # type: ignore[arg-type]
     write_json(root / "manifest.json", read_json(folder / "manifest.json"))

@@ -83,7 +83,7 @@ def make_everything(root: Path, of: Study, change: Callable[[Json], Json], drawn
     """Make everything from a data set, with some of its figures. Returns the summary."""
     folder = root / "results"
     run = measured.write_data_set(root, of, change)
-    of.config["from"] = str(root)
+    of.config["from"] = [str(root)]
     aggregate.write_tables(of, root, folder, dict(run))
     write_json(root / "manifest.json", read_json(folder / "manifest.json"))
     # The rest is made from tables.
@@ -169,7 +169,7 @@ def test_tables_are_made_from_records_with_all_nulls(name: str, kept: frozenset[
 def test_each_null_alone_is_accepted(name: str, tmp_path: Path) -> None:
     """Each cell of a study lacks another value, until every value was missing once."""
     of = study(name, tmp_path, repeats=1)
-    of.config["from"] = "elsewhere"
+    of.config["from"] = ["elsewhere"]
     paths = [path for path in NULLABLE_KEYS if path not in NEVER_NULL]
     for cell in of.cells:
         whole = measured.cell_record(of, cell)
@@ -181,7 +181,7 @@ def test_each_null_alone_is_accepted(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", sorted(NEVER_NULL - {("fault",)}))
 def test_a_record_that_contradicts_itself_is_refused_in_one_line(path: Key, tmp_path: Path) -> None:
     of = study("stand-in", tmp_path)
-    of.config["from"] = "elsewhere"
+    of.config["from"] = ["elsewhere"]
     record = with_null(measured.cell_record(of, of.cells[0]), path)
     assert record is not None
     write_json(tmp_path / "raw.json", record)

@@ -153,7 +153,7 @@ def test_load_neither_changes_nor_shares_its_input() -> None:
 
 def test_a_finished_data_set_needs_nothing_of_this_node(tmp_path: Path) -> None:
     loaded = load(config_with({"from": str(tmp_path), "strategies": ["mps-limited"], "workloads": ["yolos"]}))
-    assert loaded["from"] == str(tmp_path)
+    assert loaded["from"] == [str(tmp_path)]
 
 
 def test_every_built_in_strategy_runs_on_some_kind_of_node() -> None:

@@ -129,7 +129,7 @@ def test_the_other_studies_of_a_publication_are_found_by_each_of_its_names(
 ) -> None:
     device = (PUBLISHED / "h200/faults/nodes/device.json").read_text()
     for name in ("study", "faults", "faults-of-another"):
-        for path, text in ((dataset.FAULTS_TABLE, ""), ("nodes/device.json", device), ("checksums.sha256", "")):
+        for path, text in (("manifest.json", ""), ("nodes/device.json", device), ("checksums.sha256", "")):
             (tmp_path / name / path).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name / path).write_text(text)
     with edited_json(tmp_path / "faults-of-another/nodes/device.json") as facts:
@@ -137,12 +137,15 @@ def test_the_other_studies_of_a_publication_are_found_by_each_of_its_names(
     (tmp_path / "study/data.zip").touch()
     monkeypatch.chdir(tmp_path / "study")
     for path in (Path(), Path("data.zip"), tmp_path / "study", tmp_path / "study/data.zip"):
-        assert dataset.studies_next_to(path) == [Path("../faults")]
-    assert dataset.studies_next_to(tmp_path) == []
+        assert dataset.other_studies([path]) == [Path("../faults")]
+    assert dataset.other_studies([tmp_path]) == []
+    # A further study that is named and in the publication counts once.
+    (tmp_path / "faults/tables").mkdir()
+    assert dataset.other_studies([Path(), tmp_path / "faults"]) == [Path("../faults")]
     for damage in (lambda path: path.write_text("{"), Path.unlink):
         damage(tmp_path / "faults/nodes/device.json")
         with pytest.raises(DataSetError, match=r"^\.\./faults: nodes/device\.json is missing or damaged, .* get that"):
-            dataset.studies_next_to(Path())
+            dataset.other_studies([Path()])
 
 
 def test_the_config_of_a_published_study_can_be_used() -> None:
@@ -160,7 +163,7 @@ def test_a_data_set_is_rebuilt_into_a_folder_of_its_own(data_set: Path) -> None:
 @pytest.mark.parametrize("name", ["...zip", "..zip", ".zip", ".hidden", ".hidden.zip"])
 def test_a_data_set_whose_name_is_no_folder_overwrites_nothing(name: str) -> None:
     config = load(config_with({}))
-    config["from"] = f"downloads/{name}"
+    config["from"] = [f"downloads/{name}"]
     with pytest.raises(DataSetError, match="names no folder for what is rebuilt; rename it"):
         results_root(config)
 
@@ -221,10 +224,20 @@ def test_the_rebuild_of_another_folder_of_the_same_name_is_not_overwritten(
     data_set: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run = dict.fromkeys(run_record.ALWAYS_THERE) | {"config": {"from": "elsewhere/of-that-name"}}
-    ownership.write_run(Path("results/from") / data_set.name, run)
-    with pytest.raises(DataSetError, match="elsewhere/of-that-name"):
-        open_for_rebuild(data_set)
+    for there in ("elsewhere/of-that-name", ["elsewhere/of-that-name", "mine"]):
+        run = dict.fromkeys(run_record.ALWAYS_THERE) | {"config": {"from": there}}
+        ownership.write_run(Path("results/from") / data_set.name, run)
+        with pytest.raises(DataSetError, match="what was rebuilt from elsewhere/of-that-name;"):
+            open_for_rebuild(data_set)
+
+
+def test_a_further_study_must_have_tables_and_the_same_kind_of_gpu(tmp_path: Path) -> None:
+    h200, h100 = PUBLISHED / "h200/load", PUBLISHED / "h100/core"
+    with pytest.raises(DataSetError, match=rf"^DATA: {tmp_path} has no tables/"):
+        dataset.other_studies([h200, tmp_path], "DATA")
+    with pytest.raises(DataSetError, match="was measured on NVIDIA H100 80GB HBM3, not on NVIDIA H200; leave"):
+        dataset.other_studies([h200, h100])
+    assert Path(h200 / "tables/summary.csv") in dataset.fact_files([h200])
 
 
 def test_a_question_takes_given_keys_and_else_those_of_the_data_set() -> None:

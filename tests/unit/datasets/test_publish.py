@@ -101,11 +101,11 @@ def test_a_packed_spec_names_no_private_path(study: Path, how: str) -> None:
 
 def test_the_config_does_not_name_the_folders_that_a_study_was_joined_from(study: Path, tmp_path: Path) -> None:
     manifest = json.loads((study / "manifest.json").read_text())
-    manifest["config"] |= {"from": "results/two", "measured_elsewhere": True}
+    manifest["config"] |= {"from": ["results/two"], "measured_elsewhere": True}
     (study / "manifest.json").write_text(json.dumps(manifest))
     publish.publish(study, study, tmp_path / "published/device/study")
     config = yaml.safe_load((tmp_path / "published/device/study/config.yaml").read_text())
-    assert (config["from"], config["measured_elsewhere"]) == (None, False)
+    assert (config["from"], config["measured_elsewhere"]) == ([], False)
 
 
 @pytest.mark.parametrize(

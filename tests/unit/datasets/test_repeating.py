@@ -75,10 +75,10 @@ def test_a_report_of_a_data_set_names_the_command_of_that_data_set(
     assert (ROOT / shlex.split(command)[4]).is_file()
     without = shutil.copytree(data, tmp_path / "data", ignore=shutil.ignore_patterns("config.yaml"))
     typed = json.loads((data / "manifest.json").read_text())["argv"]
-    manifest["config"]["from"] = str(without)
+    manifest["config"]["from"] = [str(without)]
     assert page.repeat_command(manifest, without) == shlex.join(typed), "it has no config"
 
 
 def test_a_report_of_a_study_names_the_command_that_was_typed(tmp_path: Path) -> None:
-    manifest = {"config": {"from": None}, "argv": ["snakemake", "--config", "strategies=[mps, mig]"]}
+    manifest = {"config": {"from": []}, "argv": ["snakemake", "--config", "strategies=[mps, mig]"]}
     assert page.repeat_command(manifest, tmp_path) == "snakemake --config 'strategies=[mps, mig]'"

@@ -122,10 +122,10 @@ def table_again(root: Path, strategies: Sequence[str] = MECHANISMS) -> None:
     """Write the tables of the cells from their records."""
     of = study(strategies)
     # They come from a data set, whose measuring code may be older; then the study becomes one of this host.
-    of.config["from"] = str(root)
+    of.config["from"] = [str(root)]
     aggregate.write_tables(of, root, root, {"not_shown": "", **RUN})  # type: ignore[typeddict-item]
     manifest = read_json(root / "manifest.json")
-    write_json(root / "manifest.json", manifest | {"config": manifest["config"] | {"from": None}})
+    write_json(root / "manifest.json", manifest | {"config": manifest["config"] | {"from": []}})
 
 
 def decide_again(root: Path, data: Path | None = None, latency_ms: float = 20.0) -> None:

@@ -17,12 +17,14 @@ from sharebench.model.config.load import load
 from sharebench.read.decide import decide
 from sharebench.read.decide.answers import Answer, read_decision
 from sharebench.read.decide.device import DeviceLimits
+from sharebench.read.decide.elsewhere import Known
 from sharebench.read.decide.options import strategy_options
 from sharebench.read.report.sections.advice import Advice
 from sharebench.read.report.sections.cards import cards
 from sharebench.study.wrong_answers import is_never_wrong, wrong_answer
 
 H200 = REPOSITORY / "published/h200"
+NOTHING = Known({}, {}, {})
 TAKES = {
     "mps": "MPS",
     "mps-limited": "MPS with limits",
@@ -68,7 +70,7 @@ def answers(study: str, **asked: Any) -> list[Answer]:
 
 def read(study: str) -> decide.Results:
     folder = H200 / study
-    return decide.read_results(folder, folder, dataset.studies_next_to(folder))
+    return decide.read_results(folder, folder, dataset.other_studies([folder]))
 
 
 def answer_to(study: str, workload: str, asked: dict[str, Any]) -> Answer:
@@ -110,7 +112,7 @@ def test_the_cards_of_every_report_take_what_the_advice_takes(study: str, tmp_pa
     shutil.copy(folder / "manifest.json", tmp_path)
     made_by = dataset.read_study(folder)
     question = dataset.resolve_question(made_by.config, [], [], made_by)
-    decide.write_answer(decide.read_results(folder, tmp_path, dataset.studies_next_to(folder)), question)
+    decide.write_answer(decide.read_results(folder, tmp_path, dataset.other_studies([folder])), question)
     told = {each.workload: each for each in read_decision(tmp_path / "tables/advice.json").answers}
     shown = {card.workload: card for card in cards(Advice("", told, {}, has_price=False), {}, [], {})}
     asked = {each.workload: each for each in answers(study)}
@@ -136,6 +138,31 @@ def test_faults_of_the_same_publication_count_with_their_source() -> None:
     assert "measured in h200/faults, h200/faults-again, h200/faults-mps: 11 of 11 neighbours died" in caution
 
 
+def test_memory_that_another_study_knows_counts_with_its_source() -> None:
+    """In pods the device plugin hides the memory."""
+    few = replace(read("pods"), most_tenants=400)
+    assert all(row.tenants_that_fit is None for row in few.summary)
+    question = QUESTION | {"tenants": 400, "slo": NO_SLO, "workloads": ["resnet50-graph"]}
+    table = decide.answer(few, question).tables["capacity"]  # type: ignore[arg-type]
+    (mps,) = table[(table["strategy"] == "mps") & (table["workload"] == "resnet50-graph")].to_dict("records")
+    assert (mps["max_tenants_by_memory"], mps["max_tenants_by_memory_basis"]) == (153, "measured in h200/inference")
+    limited = replace(few, known=replace(few.known, memory={("mps", "resnet50-graph"): (1, "measured in x")}))
+    (found,) = decide.answer(limited, question).answers  # type: ignore[arg-type]
+    assert "No plan with mps: memory holds 1 tenant, measured in x." in found.texts("no plan")
+
+
+def test_wrong_answers_that_a_further_study_found_are_a_caution(tmp_path: Path) -> None:
+    mine = tmp_path / "mine/conformance/tables"
+    mine.mkdir(parents=True)
+    rows = [f"mps,{n},answers,{wrong},{verdict}" for n, wrong, verdict in ((7, 2, "broken"), (3, 0, "kept"))]
+    (mine / "conformance.csv").write_text("\n".join(["strategy,replicas,promise,measured,verdict", *rows, ""]))
+    found = decide.read_results(H200 / "jobs", H200 / "jobs", [mine.parent]).known.wrong_answers
+    assert found == {("mps", 7): "of 7 tenants 2 answers were wrong, measured in mine/conformance"}
+    half = decide.read_results(H200 / "limits", H200 / "limits", [mine.parent])
+    (answer,) = decide.answer(half, QUESTION | {"tenants": 7}).answers  # type: ignore[arg-type]
+    assert answer.strategy == "mps" and f"Caution: {found['mps', 7]}." in answer.texts("hazard")
+
+
 def test_only_half_precision_is_cautioned_of_shares_with_wrong_answers_and_by_the_words_of_plan() -> None:
     config = load(dataset.read_study(H200 / "inference").config)
     for entry in ("yolos-graph", "matmul-16384"):
@@ -144,7 +171,7 @@ def test_only_half_precision_is_cautioned_of_shares_with_wrong_answers_and_by_th
         (limited,) = [
             each
             for each in strategy_options(
-                entry, summary, read("inference").strategies, DeviceLimits("nvidia", 7), {}, never_wrong=never
+                entry, summary, read("inference").strategies, DeviceLimits("nvidia", 7), NOTHING, never_wrong=never
             )
             if each.strategy == "mps-limited"
         ]

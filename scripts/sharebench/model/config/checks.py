@@ -48,7 +48,7 @@ def cross_key_problems(config: StudyConfig, is_whole: bool) -> Iterator[str]:
     """
     checks: list[Callable[[StudyConfig], Iterator[str]]]
     checks = [_mixes, _names, _controls, _paths, _times, _pairs, _mixed, _queues, _contrasts, _victims]
-    if is_measured := config.get("from", "") is None:
+    if is_measured := config.get("from") == []:
         checks.append(secrets.problems)
     if "node" in config:
         on_a_node = [_faults, prometheus.problems]
@@ -78,23 +78,23 @@ def _node(config: StudyConfig, kind: str) -> Iterator[str]:
 
 def _paths(config: StudyConfig) -> Iterator[str]:
     """Paths that do not exist, or that hold something else."""
-    folders = {"results": config["results"], "from": config["from"]}
-    if long := [key for key, folder in folders.items() if folder and _has_long_name(Path(folder))]:
+    folders = [("results", config["results"]), *(("from", each) for each in config["from"])]
+    if long := dict.fromkeys(key for key, folder in folders if _has_long_name(Path(folder))):
         yield from (f"{key}: a name in it is longer than {MAX_NAME_BYTES} bytes; give a shorter one" for key in long)
         return
     results = Path(os.path.realpath(config["results"]))
     is_source = any(results.is_relative_to(REPOSITORY / name) for name in SOURCE_FOLDERS)
     is_shared = is_source or results in (here := Path.cwd(), *here.parents)
     # A data set that is only read names the folder of whoever made it.
-    if config["from"] is None and is_shared:
+    if not config["from"] and is_shared:
         yield f"results: {config['results']!r} holds more than results; name a folder of its own, such as results/mine"
     if any(map(is_file, (results, *results.parents))):
         yield f"results: {config['results']!r} is a file, or in one; name a folder, such as results/mine"
-    data = config["from"] and Path(config["from"])
-    if data and data.is_file() and not is_zipfile(data):
-        yield f"from: {config['from']!r} is not a zip, or a damaged one that lacks its end; get the archive again"
-    elif data and not data.exists():
-        yield f"from: {config['from']!r} is not an existing folder or zip; give the results of a finished study"
+    for data in config["from"]:
+        if Path(data).is_file() and not is_zipfile(data):
+            yield f"from: {data!r} is not a zip, or a damaged one that lacks its end; get the archive again"
+        elif not Path(data).exists():
+            yield f"from: {data!r} is not an existing folder or zip; give the results of a finished study"
 
 
 def _has_long_name(path: Path) -> bool:
@@ -240,7 +240,7 @@ def _faults(config: StudyConfig, kind: str) -> Iterator[str]:
     if not faults.victim_workloads(config):
         yield f"fault_victims: [] is empty, and there is no other plain workload for {named}; name at least one"
     yield from _needs_two("faults", list(config["faults"]), config)
-    if config["from"] is not None:
+    if config["from"]:
         return
     if kind == "simulated":
         yield f"faults: {named} is impossible on the node 'simulated', which has no model of them; set node: cpu"

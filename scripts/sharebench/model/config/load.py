@@ -108,7 +108,7 @@ def _sound_part(config: Mapping[str, Any], keys: Collection[str], entries: Colle
 
 def _without_withdrawn_keys(config: Mapping[str, object]) -> dict[str, object]:
     """The config without withdrawn keys that are unused, or that a finished data set has (`from`)."""
-    is_finished = config.get("from") is not None
+    is_finished = bool(config.get("from"))
     kept = {key: value for key, value in config.items() if key not in UNUSED_KEYS or value != UNUSED_KEYS[key]}
     if isinstance(survey := kept.get("survey"), Mapping) and survey.items() >= NO_SURVEY.items():
         del kept["survey"]

@@ -15,7 +15,7 @@ def problems(config: StudyConfig, kind: str) -> Iterator[str]:
     if kind == "simulated":
         yield "prometheus.url: a simulated node has nothing to scrape; remove it, or set another node"
         return
-    if config["from"] is not None:
+    if config["from"]:
         return
     how = discovery_method(section)
     if how != "file" and kind != "kubernetes":

@@ -123,6 +123,8 @@ class Option:
     is_sharing: bool = True
     infeasible: Mapping[int, str] = field(default_factory=dict)
     max_by_memory: int | None = None
+    memory_basis: str = ""
+    """The other studies that know it; empty if this one does."""
     unavailable: str = ""
     """Why the asker cannot have the strategy; empty if he can."""
     hazards: Mapping[int, str] = field(default_factory=dict)
@@ -234,7 +236,8 @@ def _problem(option: Option, replicas: int, level: Level | None, demand: Demand)
     if replicas in option.infeasible:
         return f"{replicas} tenants: {option.infeasible[replicas]}"
     if option.max_by_memory is not None and replicas > option.max_by_memory:
-        return f"memory holds {option.max_by_memory} tenant{'s' * (option.max_by_memory != 1)}"
+        holds = f"memory holds {option.max_by_memory} tenant{'s' * (option.max_by_memory != 1)}"
+        return f"{holds}, {option.memory_basis}" if option.memory_basis else holds
     if level is None:
         return f"not measured with {replicas} tenants or more"
     if demand.isolation == "fault" and replicas > 1 and not option.fault.holds:

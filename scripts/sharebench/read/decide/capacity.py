@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import cast
 
 import pandas as pd
@@ -10,12 +11,14 @@ from sharebench.core.console import format_count
 from sharebench.read.cells.rows import group_by
 from sharebench.read.columns import TableRow, table_frame
 from sharebench.read.decide.advice import Demand
+from sharebench.read.decide.documented import MEASURED
 from sharebench.read.decide.options import measured_level
 from sharebench.read.decide.rows import SummaryRow, applying_limits, tenants_in_memory
 from sharebench.read.slo import LATENCY, format_limits
 
 AT_LEAST, NONE = "at least", "none"
 NO_SWEEPS: Mapping[str, str] = {}
+Memory = Mapping[tuple[str, str], tuple[int, str]]
 
 
 def capacity_table(
@@ -24,17 +27,19 @@ def capacity_table(
     workloads: Sequence[str],
     sweeps: Mapping[str, str] = NO_SWEEPS,
     studies: Collection[str] = (),
+    memory: Memory = MappingProxyType({}),
 ) -> pd.DataFrame:
     """One row per strategy and workload, in the order of the summary.
 
-    `limits` is the SLO; `sweeps` maps each workload that is a level of a sweep to its sweep.
+    `limits` is the SLO; `sweeps` maps each workload that is a level of a sweep to its sweep; `memory` is what other
+    studies know (`Known.memory`).
     """
     rows = []
     for workload in workloads:
         own = [row for row in summary if row.workload == workload]
         applying = applying_limits(own, limits)
         for of_strategy in group_by(own, lambda row: row.strategy).values():
-            rows.append(_row(sorted(of_strategy, key=lambda row: row.replicas), limits, applying))
+            rows.append(_row(sorted(of_strategy, key=lambda row: row.replicas), limits, applying, memory))
     of_sweeps = (row for row in rows if row["workload"] in sweeps)
     for levels in group_by(of_sweeps, lambda row: (row["strategy"], sweeps[str(row["workload"])])).values():
         serving = [row for row in levels if row.get("capacity_hz")]
@@ -45,16 +50,22 @@ def capacity_table(
     return table_frame("capacity", rows, studies=studies)
 
 
-def _row(summary: Sequence[SummaryRow], limits: Mapping[str, float], applying: Mapping[str, float]) -> TableRow:
+def _row(
+    summary: Sequence[SummaryRow], limits: Mapping[str, float], applying: Mapping[str, float], memory: Memory
+) -> TableRow:
     """The capacity of one strategy and workload, by the rule of the advice; rows are in ascending order of tenants."""
     levels = {row.replicas: measured_level(row) for row in summary}
     valid = [level for level in levels.values() if level]
+    name, workload = summary[0].strategy, summary[0].workload
+    own = tenants_in_memory(row for row in summary if row.n > 0)
+    fitting, where = memory.get((name, workload), (own, MEASURED if own else ""))
     row: TableRow = {
-        "strategy": summary[0].strategy,
-        "workload": summary[0].workload,
+        "strategy": name,
+        "workload": workload,
         "slo_ms": 1e3 * limits[LATENCY] if LATENCY in limits else None,
         "slo": format_limits(applying),
-        "max_tenants_by_memory": tenants_in_memory(row for row in summary if row.n > 0),
+        "max_tenants_by_memory": fitting,
+        "max_tenants_by_memory_basis": where,
         "best_of_sweep": False,
     }
     if not valid or not applying:

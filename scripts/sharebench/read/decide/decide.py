@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from sharebench.core.files import Refusal, read_json, replace_atomically, write_json
+from sharebench.core.files import read_json, replace_atomically, write_json
 from sharebench.model.capabilities import unsupported_reason
 from sharebench.model.question import Deployment, Question
 from sharebench.model.records.references import device_name, read_device
@@ -19,13 +19,13 @@ from sharebench.model.study_config import StudyConfig, from_json, sweeps_by_entr
 from sharebench.read.cells.metrics import study_kinds
 from sharebench.read.cells.rows import group_by
 from sharebench.read.columns import TableRow, csv_text, read_table, table_frame
-from sharebench.read.decide import advice_text, documented
+from sharebench.read.decide import advice_text, documented, elsewhere
 from sharebench.read.decide.advice import Demand, Level, Option
 from sharebench.read.decide.answers import ON_A_STAND_IN, Answer, Reason, answer_question, format_choice
 from sharebench.read.decide.capacity import capacity_table, describe_capacity
 from sharebench.read.decide.cost import cost_table
 from sharebench.read.decide.device import DeviceLimits, device_limits
-from sharebench.read.decide.documented import FAULT_COLUMNS, Isolation, measured_faults
+from sharebench.read.decide.elsewhere import Known
 from sharebench.read.decide.options import Terms, hazards, strategy_options, unavailable_reason
 from sharebench.read.decide.relative import jobs_answer, mix_answer
 from sharebench.read.decide.rows import SummaryRow, applying_limits, summary_rows
@@ -54,8 +54,8 @@ class Results:
     """The rows of plain workloads; jobs have a table of their own."""
     mixes: Sequence[SummaryRow]
     """The rows of mixes and pairs, one for each kind of tenant."""
-    faults: Mapping[str, Isolation]
-    """Measured fault isolation by strategy, in this study and in further ones."""
+    known: Known
+    """What this study and further ones found."""
     jobs: pd.DataFrame | None
     """tables/jobs.csv, if there is one."""
 
@@ -72,7 +72,7 @@ class Results:
 def read_results(data: Path, root: Path, others: Sequence[Path] = ()) -> Results:
     """Read the tables under `root`, and the node's facts under `data`. Raises NoResults where there are none.
 
-    The faults that `others`, further studies of the same GPU, have measured count too.
+    What `others`, further studies of the same GPU, have measured counts too.
     """
     try:
         manifest = read_json(root / "manifest.json", "config", "node_kind")
@@ -96,8 +96,7 @@ def read_results(data: Path, root: Path, others: Sequence[Path] = ()) -> Results
     jobs = {name for name, entry in entries_of_workloads.items() if entry.is_job}
     mixed = {name for name, entry in entries_of_workloads.items() if entry.tenants is not None}
     mixes = [row for row in rows if "+" in row.workload or row.workload in mixed]
-    named = {f"{other.resolve().parent.name}/{other.name}": other for other in others}
-    tables = {name: _table(folder, "isolation", FAULT_COLUMNS) for name, folder in {"": root, **named}.items()}
+    plain = [row for row in rows if row not in mixes and row.workload not in jobs]
     return Results(
         root=root,
         config=config,
@@ -107,20 +106,11 @@ def read_results(data: Path, root: Path, others: Sequence[Path] = ()) -> Results
         queue=next((name for name, each in on_node.items() if each.is_queue), "sequential"),
         device=device,
         most_tenants=max((row.replicas for row in rows), default=1),
-        summary=[row for row in rows if row not in mixes and row.workload not in jobs],
+        summary=plain,
         mixes=mixes,
-        faults=measured_faults({name: table for name, table in tables.items() if table is not None}),
-        jobs=_table(root, "jobs"),
+        known=elsewhere.known(root, others, config, plain),
+        jobs=elsewhere.table(root, "jobs"),
     )
-
-
-def _table(folder: Path, name: str, columns: list[str] | None = None) -> pd.DataFrame | None:
-    """A study's table; None where it has none."""
-    path = folder / "tables" / f"{name}.csv"
-    try:
-        return read_table(path, columns) if path.is_file() else None
-    except ValueError as error:
-        raise Refusal(f"{path}: not a table ({error}); get that study again, or remove its folder") from None
 
 
 def decide(data: Path, results: Path, question: Question, decided: Path, others: list[Path]) -> str:
@@ -171,7 +161,7 @@ def answer(results: Results, question: Question) -> Answered:
     )
     cost = cost_table(results.summary, demand.price_per_hour, slo, studies)
     levels = {workload: name for name, sweep in sweeps_by_entry(results.config).items() for workload in sweep.values}
-    capacity = capacity_table(results.summary, slo, results.workloads, levels, studies)
+    capacity = capacity_table(results.summary, slo, results.workloads, levels, studies, results.known.memory)
     rows: list[TableRow] = []
     answers = []
     elsewhere: Mapping[Deployment, Mapping[str, Answer]] = {}
@@ -207,7 +197,7 @@ def _answers(
             results.summary,
             results.strategies,
             results.device,
-            results.faults,
+            results.known,
             results.config["workload_catalogue"][name].load.arrival != "closed",
             terms,
             is_never_wrong(results.config, name),
@@ -270,9 +260,9 @@ def _relative_answers(
     """The answers for mixes and jobs, which have no SLO."""
 
     def shared(workload: str, strategy: Strategy, levels: Mapping[int, Level]) -> Option:
-        fault = results.faults.get(strategy.name, documented.fault_isolation(strategy))
+        fault = results.known.faults.get(strategy.name, documented.fault_isolation(strategy))
         unavailable = unavailable_reason(strategy, terms)
-        known = {} if is_never_wrong(results.config, workload) else hazards(strategy, levels)
+        known = {} if is_never_wrong(results.config, workload) else hazards(strategy, levels, results.known)
         return Option(
             strategy.name, levels, fault, documented.effort(strategy)[0], hazards=known, unavailable=unavailable
         )

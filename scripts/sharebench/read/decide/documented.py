@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import pandas as pd
-
 from sharebench.model.strategy import GREEN_CONTEXTS, HAMI_CORE, LIMIT_KEYS, Strategy
 
 MEASURED, DOCUMENTED, UNKNOWN = "measured", "documented", "unknown"
@@ -23,8 +21,6 @@ class Isolation:
     text: str
 
 
-DEVICE_FAULTS = frozenset({"illegal-address", "assert"})
-"""Faults of a kernel, which MPS reports to all clients of the server (NVIDIA MPS documentation, error containment)."""
 ALONE = Isolation(True, DOCUMENTED, "no neighbour on its device")
 NOT_JUDGED = Isolation(None, UNKNOWN, "not judged")
 
@@ -61,32 +57,6 @@ def fault_isolation(strategy: Strategy) -> Isolation:
     if strategy.is_one_process:
         return Isolation(False, DOCUMENTED, "all tenants are one process")
     return Isolation(None, UNKNOWN, "contexts of their own, but sources differ on a common fault domain; not measured")
-
-
-FAULT_COLUMNS = ["strategy", "fault", "n", "failed"]
-"""What is read of tables/isolation.csv."""
-
-
-def measured_faults(tables: Mapping[str, pd.DataFrame]) -> dict[str, Isolation]:
-    """Measured fault isolation by strategy, from tables/isolation.csv of studies by name: whether neighbours survived.
-
-    Survival proves isolation only if one of DEVICE_FAULTS was tried: a process that runs out of memory or is killed
-    harms no other context. Without one there is no entry, unless a neighbour failed. The study itself has no name.
-    """
-    if not tables:
-        return {}
-    all_rows = pd.concat([table.assign(study=name) for name, table in tables.items()], ignore_index=True)
-    claims: dict[str, Isolation] = {}
-    for strategy, rows in all_rows[all_rows["n"] > 0].groupby("strategy", sort=False):
-        fatal = rows["failed"] > 0
-        if not fatal.any() and DEVICE_FAULTS.isdisjoint(rows["fault"]):
-            continue
-        telling = rows[fatal] if fatal.any() else rows
-        tried = ", ".join(dict.fromkeys(telling["fault"]))
-        counted = f"{telling['failed'].sum():.0f} of {telling['n'].sum():.0f} neighbours died after {tried}"
-        studies = ", ".join(filter(None, dict.fromkeys(telling["study"])))
-        claims[str(strategy)] = Isolation(not fatal.any(), f"{MEASURED}{' in ' * bool(studies)}{studies}", counted)
-    return claims
 
 
 EFFORTS: Mapping[tuple[str, ...], str] = {

@@ -12,6 +12,7 @@ from sharebench.read.decide import documented
 from sharebench.read.decide.advice import Level, Option
 from sharebench.read.decide.device import DeviceLimits
 from sharebench.read.decide.documented import MEASURED, Isolation
+from sharebench.read.decide.elsewhere import Known
 from sharebench.read.decide.rows import (
     MEAN,
     SLOWDOWN,
@@ -47,14 +48,14 @@ def strategy_options(
     summary: Sequence[SummaryRow],
     strategies: Mapping[str, Strategy],
     device: DeviceLimits,
-    faults: Mapping[str, Isolation],
+    known: Known,
     is_open_load: bool = False,
     terms: Terms = USUAL,
     never_wrong: bool = False,
 ) -> list[Option]:
     """One option per strategy of the workload, in the catalogue's order.
 
-    `faults` is measured fault isolation; no share of the SMs makes a workload wrong that is `never_wrong`.
+    No share of the SMs makes a workload wrong that is `never_wrong`.
     """
     options = []
     alone = next((row.metrics.get(TOTAL) for row in summary if row.workload == workload and _is_alone(row)), None)
@@ -73,25 +74,29 @@ def strategy_options(
         if measured:
             sizes = range(1, max(row.replicas for row in measured) + 1)
             infeasible = {n: reason for n in sizes if (reason := device.infeasible(strategy, n))}
+            fitting, where = known.memory.get((name, workload), (tenants_in_memory(measured), ""))
             options.append(
                 Option(
                     strategy=name,
                     levels=levels,
-                    fault=faults.get(name, documented.fault_isolation(strategy)),
+                    fault=known.faults.get(name, documented.fault_isolation(strategy)),
                     effort=documented.effort(strategy)[0],
                     is_sharing=strategy.mechanism != ("exclusive",),
                     infeasible=infeasible | _infeasible_reasons(measured),
-                    max_by_memory=tenants_in_memory(measured),
+                    max_by_memory=fitting,
+                    memory_basis=where,
                     unavailable=unavailable_reason(strategy, terms),
-                    hazards={} if never_wrong else hazards(strategy, levels),
+                    hazards={} if never_wrong else hazards(strategy, levels, known),
                 )
             )
     return options
 
 
-def hazards(strategy: Strategy, levels: Collection[int]) -> dict[int, str]:
+def hazards(strategy: Strategy, levels: Collection[int], known: Known) -> dict[int, str]:
     """What goes wrong by the number of tenants, also with those that larger numbers are judged for."""
-    return {n: text for n in range(1, max(levels, default=0) + 1) if (text := wrong_answer(strategy, n))}
+    sizes = range(1, max(levels, default=0) + 1)
+    texts = {n: (known.wrong_answers.get((strategy.name, n)), wrong_answer(strategy, n)) for n in sizes}
+    return {n: "; ".join(filter(None, found)) for n, found in texts.items() if any(found)}
 
 
 def _is_alone(row: SummaryRow) -> bool:

@@ -108,7 +108,7 @@ def repeat_command(manifest: Mapping[str, Any], data: Path) -> str:
     source = manifest["config"]["from"]
     if not source:
         return shlex.join(manifest["argv"])
-    config = Path(source) / "config.yaml"
+    config = Path(source[0]) / "config.yaml"
     if config.is_file():
         return f"snakemake --cores 1 --configfile {shlex.quote(str(config))} --config results=results/mine"
     return shlex.join(read_json(data / "manifest.json")["argv"])
