@@ -100,7 +100,7 @@ def worst_slowdown(name: str, strategy: str, workload: str) -> Interval:
 
 
 def line_ratio(strategy: str, replicas: int) -> float:
-    """Latency of that number of tenants over the mean of those of one fewer and one more, which are of another study."""
+    """Latency of these tenants over the mean of those of one fewer and one more, which are of another study."""
     own = interval(select(data_set("even"), strategy, YOLOS, replicas), mean_seconds)[0]
     main = data_set("inference")
     ends = (interval(select(main, strategy, YOLOS, n), mean_seconds)[0] for n in (replicas - 1, replicas + 1))
@@ -156,7 +156,8 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
     """(Document, no block, how its line starts) → the numbers of the line, in order."""
     main, pairs = map(data_set, ("inference", "interference"))
     load, services, jobs, servers = map(data_set, ("load", "services", "jobs", "servers"))
-    pods, host, shares, sentinel = map(data_set, ("pods", "pods_host", "shares", "sentinel"))
+    pods, host, shares = map(data_set, ("pods", "pods_host", "shares"))
+    sentinel, core = map(data_set, ("sentinel", "core"))
     both, four, few = "yolos-light-and-heavy", "vllm-concurrency-16", "vllm-concurrency-4"
     next_to_huge = {each: slowdown(pairs, each, "matmul-16384+yolos", 2, "yolos") for each in ("mps", "time-slicing")}
     others_next_to_it = [
@@ -185,6 +186,8 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
         select(servers, "exclusive", four, 1),
         lambda cell: both_alone(servers, four, cell, tokens_hz) / small_load[place(cell)],
     )
+    filled = [slowdown(pairs, each, f"{HUGE}+{HUGE}", 2, HUGE) for each in ("mps", "time-slicing")]
+    pair_points = (("exclusive", 1), ("time-slicing", 2), ("mps", 2))
     points = (("exclusive", 1), ("time-slicing", 7), ("mps", 7))
     sliced = progress(main, "time-slicing", RESNET, 7)
     busy = mean_of_ratio(main)
@@ -194,6 +197,9 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
     nos = nos_seconds("time-slicing", 7) / nos_seconds("mps", 7)
     lines: dict[str, Expected] = {
         "**With seven tenants the latency": [*with_ends(sliced_over_mps(main, YOLOS, mean_seconds)), f"{nos:.2f}"],
+        "- *Does one tenant fill": [
+            *("1", "7", *activity(core, YOLOS, points, "sm", 0), *activity(core, YOLOS, points, "dram", 1)),
+        ],
         "**Seven tenants of ResNet-50": with_ends(slowdown(main, "mps", RESNET, 7), progress(main, "mps", RESNET, 7)),
         "- *Was the device idle": [
             *("1", "7", *with_ends(sliced), busy),
@@ -202,6 +208,11 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
         ],
         "**Next to matmuls": with_ends(next_to_huge["mps"], next_to_huge["time-slicing"]),
         "- *Is it only YOLOS?*": with_ends(*others_next_to_it),
+        "- *Do two tenants leave": [
+            *("1", "2", *with_ends(*filled), "2"),
+            *activity(core, HUGE, pair_points, "sm", 0),
+            *activity(core, HUGE, pair_points, "dram", 0),
+        ],
         "**With two tenants": with_ends(sliced_over_mps(pairs, f"{HUGE}+{HUGE}", mean_seconds, 2)),
         "**Under MPS the neighbour": [
             *reversed(count_died("mps", "killed")),
