@@ -32,8 +32,6 @@ REDUNDANT_ERRORS = (
     "Exiting because a job execution failed",
     "WorkflowError:\nAt least one job did not complete successfully",
 )
-# The rule of each job, by its id.
-STARTED = {}
 MISSING_RULE = "MissingRuleException:\nNo rule to produce "
 
 
@@ -55,9 +53,8 @@ def is_shown(record):
     """
     event = getattr(record, "event", None)
     if event == LogEvent.JOB_INFO and PROGRESS:
-        STARTED[record.jobid] = one_rule(record.rule_name)
-        PROGRESS.started(STARTED[record.jobid])
-    if event == LogEvent.JOB_FINISHED and GIVING_BACK:
+        note_start(record.jobid, record.rule_name)
+    if event == LogEvent.JOB_FINISHED and PROGRESS:
         GIVING_BACK.finished(STARTED[record.job_id])
     text = str(record.msg)
     if refusal := REFUSAL.search(text):
@@ -102,11 +99,6 @@ def refuse_module():
             "this workflow cannot be a module: Snakemake would neither claim nor restore the node for it; measure with "
             "`snakemake --snakefile PATH/Snakefile --directory FOLDER`, and read its results"
         )
-
-
-def one_rule(name):
-    """The rule's name; all rules for cells are one to the run."""
-    return "run_cell" if name.startswith("run_cell") else name
 
 
 def jobs_to_run():

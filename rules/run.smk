@@ -7,6 +7,8 @@ from sharebench.model.config.files import config_options
 CLAIM = None
 PROGRESS = None
 GIVING_BACK = None
+# The rule of each job, by its id.
+STARTED = {}
 PLACEMENT = None
 if not SOURCES and uses_several_devices(STUDY.config, STUDY.node_kind):
     from sharebench.measure.run import placement
@@ -53,6 +55,16 @@ def config_words():
     return config_options(files, pairs)
 
 
+def one_rule(name):
+    """The rule's name; all rules for cells are one to the run."""
+    return "run_cell" if name.startswith("run_cell") else name
+
+
+def note_start(job, rule):
+    STARTED[job] = one_rule(rule)
+    PROGRESS.started(STARTED[job])
+
+
 def begin_run():
     """Claim the results, and the node if needed, before the first job; refused where another run has them."""
     # Imported late: a run without jobs, or a dry run, starts sooner without the measuring code.
@@ -84,9 +96,9 @@ def begin_run():
         )
     except ownership.OwnershipError as error:
         raise Refused(f"not started: {error}")
+    GIVING_BACK = giving_back.GivingBack(STUDY, CLAIM)
     PROGRESS = progress.Progress(CLAIM)
     CLAIM.cleanups.append(PROGRESS.stop)
-    GIVING_BACK = giving_back.GivingBack(STUDY, CLAIM)
     interrupts.end_run_at_first(lifecycle.left_line(CLAIM))
 
 
