@@ -83,6 +83,10 @@ CLUSTER: dict[str, tuple[dict[str, Any], list[str]]] = {
         KUBERNETES | {f"{S}.mig.claim_per": "instance", "strategies": ["mig"]},
         ["strategies:", "'mig'", "'kubernetes'", "nothing there makes claims as it wants them but access: dra"],
     ),
+    "a claim for each tenant of an MPS daemon": (
+        {f"{S}.mps-dra.claim_per": "tenant"},
+        [f"{S}.mps-dra.claim_per:", "'tenant'", "not possible with", "use exclusive or time-slicing"],
+    ),
     "access of a strategy on a host": (
         {f"{S}.mps.access": "device-plugin", "strategies": ["mps"]},
         ["strategies:", "'mps'", "'cpu'", "access device-plugin is a way to the GPU of a cluster", "can: kubernetes"],

@@ -147,7 +147,7 @@ class Strategy(Concept):
     does not ask."""
     claim_per: Maybe[Literal["instance", "tenant"]] = None
     """`instance` makes a resource claim for each MIG instance, `tenant` has a ResourceClaimTemplate make one for each
-    `exclusive` tenant, `null` one that all tenants name. With `access: dra` ([what
+    tenant under `exclusive` or `time-slicing`, `null` one that all tenants name. With `access: dra` ([what
     differs](../docs/strategies/dra.md#several-claims))."""
     gpus: Maybe[Count] = None
     """Whole GPUs of a claim, all of which its tenants have; `null` is one. With `access: dra`."""

@@ -233,6 +233,34 @@ def test_evidence_of_claims_made_from_a_template(cluster: Claims, dra: DraAccess
     assert "5 whole GPUs are needed, the DRA driver offers 4" in (dra.infeasible(wanted, 5) or "")
 
 
+def test_evidence_of_tenants_that_share_a_gpu_by_a_claim_each(cluster: Claims, dra: DraAccess) -> None:
+    of_study = study_with(GIVEN | {"strategies": ["time-slicing-own-claims"]})
+    wanted = of_study.strategies["time-slicing-own-claims"]
+    spec = of_study.spec(next(cell for cell in of_study.cells if (cell.strategy, cell.replicas) == (wanted.name, 3)))
+    several = {"allowMultipleAllocations": True}
+    cluster.slices = [in_slice(*(gpu(minor, uuid) | several for minor, uuid in enumerate((UUID, "GPU-1"))))]
+    assert dra.infeasible(wanted, 3) is None
+    (template,) = dra.cell_objects(spec)
+    assert (template["kind"], template["metadata"]["name"]) == ("ResourceClaimTemplate", "gpu-0")
+    grants, seen = dra.grants(wanted, 3), records(device=device_digest(UUID))
+    assert [(dict(needs.claims), needs.is_template) for needs in (dra.pod_needs(spec, each) for each in grants)] == [
+        ({"gpu-0": "part-0"}, True)
+    ] * 3
+    for index in range(3):
+        result = {"request": "part-0", "driver": nvidia.DRIVER, "pool": "gpu-node", "device": "gpu-0"}
+        results = [result | {"shareID": f"share-{index}"}]
+        status = {"allocation": {"devices": {"results": results}}, "reservedFor": [{"name": f"sharebench-x-{index}"}]}
+        metadata = {"name": f"sharebench-x-{index}-gpu-0-abcde", **template["spec"]["metadata"]}
+        cluster.claims.append({"metadata": metadata, "spec": template["spec"]["spec"], "status": status})
+    evidence = dra.evidence(wanted, grants, seen)
+    refuse_contradiction(wanted, evidence)
+    assert [each["observed"] for each in evidence if each["name"] == "reservedFor"] == [1, 1, 1]
+    assert [each["observed"] for each in evidence if each["name"].startswith("tenants by")] == [[[0, 1, 2]]]
+    cluster.claims[1]["status"]["allocation"]["devices"]["results"][0]["device"] = "gpu-1"
+    with pytest.raises(NodeError, match="GPUs by device files"):
+        refuse_contradiction(wanted, dra.evidence(wanted, grants, seen))
+
+
 def test_limits_that_tenants_do_not_share_are_in_their_environment(cluster: Claims, dra: DraAccess) -> None:
     of_study = study_with(GIVEN | {"strategies": ["mps-unequal-dra"]})
     wanted = of_study.strategies["mps-unequal-dra"]

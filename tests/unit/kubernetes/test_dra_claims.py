@@ -1,5 +1,6 @@
 """The claims of each strategy."""
 
+import re
 from typing import Any
 
 import pytest
@@ -191,9 +192,50 @@ def test_strategies_need_gates_and_versions(
     ],
 )
 def test_devices_that_take_several_claims_do_not_serve_all(wanted: Strategy, words: str | None) -> None:
-    why = nvidia.refused_shares(wanted, offered(gpu() | {"allowMultipleAllocations": True}))
+    why = nvidia.refused_shares(wanted, offered(gpu() | {"allowMultipleAllocations": True}), 3)
     assert why is None if words is None else words in (why or "")
-    assert nvidia.refused_shares(wanted, WHOLE) is None, "the gate alone offers none"
+    assert nvidia.refused_shares(wanted, WHOLE, 3) is None, "the gate alone offers none"
+
+
+OWN = strategy("time-slicing", claim_per="tenant")
+
+
+def sharable(**shares: str) -> dict[str, Any]:
+    """A GPU as driver 0.5 offers it; with `shares`, to that number of claims."""
+    made = gpu(0)
+    counts = {name: {"value": value} for name, value in shares.items()}
+    return made | {"allowMultipleAllocations": True, "capacity": made["capacity"] | counts}
+
+
+def test_each_tenant_has_a_claim_for_the_one_gpu_and_an_even_part_of_its_memory() -> None:
+    """Where the driver counts memory, a claim that asks for none would take all."""
+    devices = offered(sharable(), gpu(1))
+    made = claims.build_claims(OWN, parts(devices, OWN, 3), 3)
+    assert [each["metadata"]["name"] for each in made] == ["gpu-0", "gpu-1", "gpu-2"]
+    (request,) = made[2]["spec"]["devices"]["requests"]
+    assert request["exactly"]["selectors"] == [
+        {"cel": {"expression": f"device.attributes['gpu.nvidia.com'].uuid == '{nvidia.device_uuid(devices[0])}'"}}
+    ]
+    memory = devices[0].capacity_bytes["memory"]
+    assert request["exactly"]["capacity"] == {"requests": {"memory": f"{memory // 3 >> 20}Mi"}}
+    (shared,) = claims.build_claims(PLAIN, parts(devices, PLAIN, 3), 3)
+    assert "capacity" not in shared["spec"]["devices"]["requests"][0]["exactly"]
+
+
+@pytest.mark.parametrize(
+    ("device", "replicas", "words"),
+    [
+        (gpu(0), 3, "takes one claim at a time; have the DRA driver .* gate ConsumableShares"),
+        (sharable(), 7, None),
+        (sharable(shares="5"), 5, None),
+        (sharable(shares="5"), 7, "gives the GPU to 5 claims .*, and 7 tenants have one each"),
+    ],
+)
+def test_a_gpu_that_does_not_take_so_many_claims_is_refused(
+    device: dict[str, Any], replicas: int, words: str | None
+) -> None:
+    why = nvidia.refused_shares(OWN, offered(device), replicas)
+    assert why is None if words is None else re.search(words, why or "")
 
 
 @pytest.mark.parametrize(

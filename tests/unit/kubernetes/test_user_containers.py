@@ -1,7 +1,7 @@
 """A pod with the user's container, its manifest and its overlay."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -61,6 +61,13 @@ def pod(replicas: int = 2, options: dict[str, Any] | None = None, level: str = "
     spec, place = spec_of(replicas, options, **workload)
     load: Any = {"arrival": "closed", "seed": 1, "before": 0}
     return program.user_pod(place, OWNER, spec, load, 1, NEEDS, "secret", None, 60, level)
+
+
+def test_tenants_that_share_a_gpu_by_a_claim_each_share_its_memory() -> None:
+    spec, place = spec_of(image="x:1", command=["serve", "{fraction}"], port=80, replicas=4)
+    spec, load = spec.changed(strategy=spec.strategy.changed(claim_per="tenant")), cast(Any, {"arrival": "closed"})
+    made = program.user_pod(place, OWNER, spec, load, 1, NEEDS, "secret", None, 60, "restricted")
+    assert container(made)["command"] == ["serve", "0.25"]
 
 
 def ours() -> Json:

@@ -15,6 +15,8 @@ RESERVED_NAMES = {
     "device": "nodes/device.json exists already",
     "timeslice": "nodes/timeslice.json is the probe's own file",
 }
+# Mechanisms whose tenants may have a claim each: for a GPU each, or all for one.
+WITH_OWN_CLAIMS = (("exclusive",), ("time-slicing",))
 # Snakemake would take such text for one of its wildcards.
 BRACES = re.compile(r"\{\w+\}")
 
@@ -52,8 +54,11 @@ def problems(strategy: Strategy) -> Iterator[tuple[str, str]]:
 
 
 def _useless_options(strategy: Strategy) -> Iterator[tuple[str, str]]:
+    if strategy.claim_per == "tenant" and strategy.mechanism not in WITH_OWN_CLAIMS:
+        yield "claim_per", f"'tenant' is not possible with {quoted(strategy.mechanism)}; use exclusive or time-slicing"
     needs = dict.fromkeys(("profile", "profiles", "instances"), "mig")
-    needs["claim_per"] = "exclusive" if strategy.claim_per == "tenant" else "mig"
+    if strategy.claim_per == "instance":
+        needs["claim_per"] = "mig"
     needs |= dict.fromkeys(LIMIT_KEYS, "mps") | {"interval": "time-slicing"}
     for option, mechanism in needs.items():
         is_limited = strategy.pod is not None or (HAMI_CORE in strategy.mechanism and option != "priority")

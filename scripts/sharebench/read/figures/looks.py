@@ -52,6 +52,7 @@ BUILT_IN: Mapping[str, str] = {
     "mps-dra": "MPS, claim",
     "mps-unequal-dra": "MPS, 60/20/20",
     "mig-own-claims": "MIG, own claims",
+    "time-slicing-own-claims": "time-slicing, own claims",
 }
 """Names in prose of the strategies in config/strategies.yaml. The place gives the look, so new ones come last."""
 

@@ -87,6 +87,9 @@ def choices(workload: Workload) -> Iterator[str]:
 def _user_container(spec: Spec, index: int, container: Json, pod_security: Json, needs: PodNeeds, level: str) -> Json:
     """The user's container with its share of the GPU; `pod_security` is the user's securityContext of the pod."""
     workload = spec.workloads[index]
+    if spec.strategy.mechanism == ("time-slicing",):
+        # Also by a claim each, the tenants share the memory of one GPU.
+        spec = spec.changed(strategy=spec.strategy.changed(claim_per=None))
     values = {**placeholder_values(spec, index), "port": port_of(workload, container)}
     user_names = {variable["name"] for variable in container.get("env") or ()}
     filled_in = _filled_in(container, pod_security, level)

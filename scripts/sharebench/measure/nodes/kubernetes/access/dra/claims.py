@@ -17,6 +17,11 @@ DeviceGroup = tuple[DraDevice, ...]
 """The devices of one request: one device, or several whole GPUs."""
 
 
+def group_count(strategy: Strategy, replicas: int) -> int:
+    """Number of parts of the node's devices that tenants have; a part is one request."""
+    return 1 if nvidia.is_shared_by_claims(strategy) else strategy.group_count(replicas)
+
+
 def request_name(strategy: Strategy, group: int) -> str:
     """Name of the request of a group of tenants in its claim. Claims of a template are all alike."""
     return f"part-{0 if strategy.claim_per == 'tenant' else group}"
@@ -79,7 +84,7 @@ def _select_whole_gpus(devices: Sequence[DraDevice], size: int, groups: int) -> 
 def select_devices(devices: Sequence[DraDevice], strategy: Strategy, replicas: int) -> list[DeviceGroup] | str:
     """Devices for each group of tenants, like those that the driver will allocate; the reason if that is impossible."""
     if strategy.mechanism[0] != "mig":
-        return _select_whole_gpus(devices, strategy.gpus or 1, strategy.group_count(replicas))
+        return _select_whole_gpus(devices, strategy.gpus or 1, group_count(strategy, replicas))
     layout = strategy.layout(replicas)[: strategy.group_count(replicas)]
     # In the order of the whole GPUs, of which cells use the first.
     parents = dict.fromkeys(filter(None, map(nvidia.parent_uuid, devices)))
@@ -96,26 +101,34 @@ def select_devices(devices: Sequence[DraDevice], strategy: Strategy, replicas: i
     return reason
 
 
-def build_claims(strategy: Strategy, device_groups: Sequence[DeviceGroup]) -> list[Json]:
-    """The cell's claims for devices like those of `select_devices`: one claim, or one for each group.
+def build_claims(strategy: Strategy, device_groups: Sequence[DeviceGroup], replicas: int = 1) -> list[Json]:
+    """The cell's claims for devices like those of `select_devices`: one claim, or one for each group or tenant.
 
     Every cell uses the same GPU, so claims select a whole GPU by its UUID, and MIG instances by profile and GPU. Within
-    one claim, a constraint also requires that all instances are of one GPU. Claims of a template select any GPU.
+    one claim, a constraint also requires that all instances are of one GPU. Claims for a GPU each select any.
     """
     groups = dict(enumerate(device_groups))
     if strategy.claim_per is None:
         return [_build_claim(strategy, groups, CLAIM_NAME)]
-    return [_build_claim(strategy, {group: devices}, claim_name(strategy, group)) for group, devices in groups.items()]
+    if nvidia.is_shared_by_claims(strategy):
+        groups = {tenant: groups[0] for tenant in range(replicas)}
+    return [
+        _build_claim(strategy, {group: devices}, claim_name(strategy, group), replicas)
+        for group, devices in groups.items()
+    ]
 
 
-def _build_claim(strategy: Strategy, groups: Mapping[int, DeviceGroup], name: str) -> Json:
+def _build_claim(strategy: Strategy, groups: Mapping[int, DeviceGroup], name: str, sharers: int = 1) -> Json:
     is_mig = strategy.mechanism[0] == "mig"
     device_class = nvidia.MIG_CLASS if is_mig else nvidia.DRIVER
     names = [request_name(strategy, group) for group in groups]
     requests, configs = [], []
     for request, group in zip(names, groups.values(), strict=True):
-        selectors = [] if strategy.claim_per == "tenant" else nvidia.selectors(group)
-        requests.append(claims_api.device_request(request, device_class, selectors, len(group)))
+        is_any = strategy.claim_per == "tenant" and not nvidia.is_shared_by_claims(strategy)
+        made = claims_api.device_request(request, device_class, [] if is_any else nvidia.selectors(group), len(group))
+        if nvidia.is_shared_by_claims(strategy):
+            made["exactly"]["capacity"] = {"requests": {"memory": nvidia.memory_part(group, sharers)}}
+        requests.append(made)
         parameters = nvidia.sharing_config(strategy, group)
         if parameters is not None:
             # One config per request, since the driver starts an MPS daemon for each, which serves one instance.

@@ -94,7 +94,7 @@ class DraAccess(Access):
             self.missing()
             or strategy.profile_shortage(replicas)
             or nvidia.unsupported(strategy, self.driver)
-            or nvidia.refused_shares(strategy, self.devices)
+            or nvidia.refused_shares(strategy, self.devices, replicas)
         )
         result = reason or dra_claims.select_devices(self.devices, strategy, replicas)
         return result if isinstance(result, str) else None
@@ -102,10 +102,14 @@ class DraAccess(Access):
     def cell_objects(self, spec: Spec) -> list[Json]:
         """The cell's claims; none if its state holds them. Raises NodeError if the node lacks the devices."""
         strategy = spec.strategy
-        self._cell_claims = dra_claims.build_claims(strategy, self._device_groups(strategy, spec.replicas))
+        groups = self._device_groups(strategy, spec.replicas)
+        self._cell_claims = dra_claims.build_claims(strategy, groups, spec.replicas)
         if strategy.claim_per == "tenant":
             return [claims_api.claim_template(self._cell_claims[0], {OWNER_LABEL: self.cluster.digest})]
         return [] if held.outlasts_cells(strategy) else self._cell_claims
+
+    def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
+        return [Grant(index, index % dra_claims.group_count(strategy, replicas)) for index in range(replicas)]
 
     def _device_groups(self, strategy: Strategy, replicas: int) -> list[dra_claims.DeviceGroup]:
         """The devices to claim. Raises NodeError."""

@@ -44,7 +44,8 @@ def claim_evidence(
         return evidence
     # A claim's name in the cluster ends in its name within the cell, so both lists have the same order.
     wanted, claims = (sorted(several, key=lambda claim: str(claim["metadata"]["name"])) for several in (wanted, claims))
-    tenant_counts = Counter(dra_claims.claim_name(strategy, grant.group) for grant in grants)
+    own = strategy.claim_per == "tenant"
+    tenant_counts = Counter(dra_claims.claim_name(strategy, each.index if own else each.group) for each in grants)
     for wanted_claim, claim in zip(wanted, claims, strict=True):
         reserved = len(held.tenant_consumers(claim))
         evidence.append(item("reservedFor", tenant_counts[wanted_claim["metadata"]["name"]], reserved, "API server"))
@@ -70,12 +71,14 @@ def claim_evidence(
     return evidence
 
 
-def _group_devices(claims: list[Json], devices: Sequence[DraDevice], strategy: Strategy, group: int) -> list[DraDevice]:
-    """The devices of a group of tenants; empty if they are not known."""
+def _tenant_devices(
+    claims: list[Json], devices: Sequence[DraDevice], strategy: Strategy, grant: Grant
+) -> list[DraDevice]:
+    """The devices of a tenant; empty if they are not known."""
     if strategy.claim_per == "tenant":
         # Their names begin with those of the pods, whose order is that of the tenants.
-        claims = sorted(claims, key=lambda each: str(each["metadata"]["name"]))[group : group + 1]
-    allocated = claims_api.allocated_devices(claims, devices).get(dra_claims.request_name(strategy, group), [])
+        claims = sorted(claims, key=lambda each: str(each["metadata"]["name"]))[grant.index : grant.index + 1]
+    allocated = claims_api.allocated_devices(claims, devices).get(dra_claims.request_name(strategy, grant.group), [])
     return [device for device in allocated if device is not None]
 
 
@@ -91,7 +94,7 @@ def tenant_evidence(
     seen_devices = []
     for grant, record in zip(grants, records, strict=True):
         view, source = view_of(record), f"tenant {grant.index}"
-        given = _group_devices(claims, devices, strategy, grant.group)
+        given = _tenant_devices(claims, devices, strategy, grant)
         if not given:
             continue
         if files := sorted(name for device in given for name in nvidia.device_files(device)):

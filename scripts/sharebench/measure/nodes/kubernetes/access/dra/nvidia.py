@@ -139,8 +139,15 @@ def unsupported(strategy: Strategy, driver: InstalledDriver | None) -> str | Non
     return None
 
 
-def refused_shares(strategy: Strategy, devices: Iterable[DraDevice]) -> str | None:
-    """Why devices that take several claims, as from driver 0.5 on, do not serve the strategy; None if they do."""
+def is_shared_by_claims(strategy: Strategy) -> bool:
+    """Whether each tenant has a claim of its own for the one GPU that all share."""
+    return strategy.claim_per == "tenant" and strategy.mechanism == ("time-slicing",)
+
+
+def refused_shares(strategy: Strategy, devices: Sequence[DraDevice], replicas: int) -> str | None:
+    """Why the devices, which take one claim each or from driver 0.5 on several, do not serve the strategy, or None."""
+    if is_shared_by_claims(strategy):
+        return _refused_claims(list(filter(is_whole_gpu, devices)), replicas)
     if not any(device.takes_several_claims for device in devices):
         return None
     remedy = "set CONSUMABLE_SHARES of its gpus container to disabled"
@@ -149,6 +156,29 @@ def refused_shares(strategy: Strategy, devices: Iterable[DraDevice]) -> str | No
     if strategy.claim_per == "tenant":
         return f"the DRA driver offers consumable shares, so two claims may get the same GPU; {remedy}"
     return None
+
+
+def _refused_claims(gpus: Sequence[DraDevice], replicas: int) -> str | None:
+    """Why not one of the GPUs takes a claim of each tenant; None if it does, or there is none to ask."""
+    if gpus and not gpus[0].takes_several_claims:
+        return (
+            "the GPU takes one claim at a time; have the DRA driver (0.5 or newer) offer consumable shares: "
+            "gate ConsumableShares, and CONSUMABLE_SHARES of its gpus container unlimited, memory or a number (before "
+            "Kubernetes 1.36 also the cluster's gate DRAConsumableCapacity)"
+        )
+    if gpus and (shares := gpus[0].capacity_bytes.get("shares", replicas)) < replicas:
+        return (
+            f"the DRA driver gives the GPU to {shares} claims (CONSUMABLE_SHARES), and {replicas} tenants have one each"
+        )
+    return None
+
+
+def memory_part(group: Sequence[DraDevice], parts: int) -> str:
+    """An even part of the memory of the smallest of these GPUs, in whole MiB, which is the driver's step.
+
+    Without a request, a claim would take all of it where the driver counts memory.
+    """
+    return f"{min(device.capacity_bytes['memory'] for device in group) // parts >> 20}Mi"
 
 
 def sharing_config(strategy: Strategy, group: Sequence[DraDevice]) -> Json | None:
