@@ -65,8 +65,8 @@ def pod(replicas: int = 2, options: dict[str, Any] | None = None, level: str = "
 
 def test_tenants_that_share_a_gpu_by_a_claim_each_share_its_memory() -> None:
     spec, place = spec_of(image="x:1", command=["serve", "{fraction}"], port=80, replicas=4)
-    spec, load = spec.changed(strategy=spec.strategy.changed(claim_per="tenant")), cast(Any, {"arrival": "closed"})
-    made = program.user_pod(place, OWNER, spec, load, 1, NEEDS, "secret", None, 60, "restricted")
+    spec = spec.changed(strategy=spec.strategy.changed(claim_per="tenant"))
+    made = program.user_pod(place, OWNER, spec, cast(Any, {}), 1, NEEDS, "secret", None, 60, "restricted")
     assert container(made)["command"] == ["serve", "0.25"]
 
 
@@ -394,8 +394,7 @@ BASE: Json = {
 )
 def test_a_strategic_merge(patch: Json, path: list[Any], expected: object) -> None:
     """The examples of Kubernetes' documentation (Update API Objects in Place Using kubectl patch)."""
-    found: Any = strategic_merge(BASE, {"spec": patch})
-    found = found["spec"]
+    found = cast(Any, strategic_merge(BASE, {"spec": patch}))["spec"]
     for each in path:
         found = found.get(each) if isinstance(found, dict) else found[each]
     assert found == expected
