@@ -29,6 +29,10 @@ NEIGHBOURS: dict[str, tuple[dict[str, Any], list[str]]] = {
         mix("matmul", "empty") | {"workloads": "new", "replicas": [1]},
         ["replicas:", "not a mix", "'new'", "use 2 or more"],
     ),
+    "mix of which one would never run": (
+        mix("matmul", "empty", "matmul-light") | {"workloads": "new", "replicas": [1, 2]},
+        ["replicas:", "'new' has 3 tenants, and at most 2 would run", "use 3 or more"],
+    ),
     "mix that the stand-in cannot run": (
         mix("matmul", "matmul-256-graph") | {"workloads": "new"},
         [f"{W}.new.tenants:", "'matmul-256-graph'", "'cpu'", "graph"],

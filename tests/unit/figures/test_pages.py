@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Annotation, Text
 from unit.edited import edited_table
@@ -17,7 +18,7 @@ from unit.figures import fabricated, serving
 
 from sharebench.core.files import Refusal
 from sharebench.model.study_config import from_json
-from sharebench.read.figures import catalogue, data, draw, looks, over_replicas, style
+from sharebench.read.figures import catalogue, data, draw, looks, over_replicas, panels, scatter_panels, style
 from sharebench.read.figures import page as sheet
 
 pytestmark = pytest.mark.usefixtures("themed")
@@ -189,6 +190,20 @@ def test_missing_values_are_named_between_panel_and_ticks(study: data.DrawnStudy
         ticks = [tick.get_window_extent() for tick in ax.get_xticklabels()]
         for box in labels.values():
             assert box.y1 <= ax.bbox.y0 and all(tick.y1 <= box.y0 + 1 for tick in ticks)
+
+
+def test_the_legend_of_percentiles_names_what_is_drawn(study: data.DrawnStudy) -> None:
+    table = study.plain_summary().assign(latency_p99_seconds=None, latency_p50_seconds_low=0.1)
+    keys = [each.get_label() for each in panels.percentile_keys(table, ["latency"])]
+    assert keys == ["p50, bars: 95 % interval"]
+    table = table.assign(latency_p99_seconds=0.1, latency_p50_seconds_low=None)
+    assert [each.get_label() for each in panels.percentile_keys(table, ["latency"])] == ["p50", "p99"]
+
+
+def test_ends_that_lie_close_together_share_a_number() -> None:
+    ax = Figure().add_subplot(xlim=(0, 10), ylim=(1, 100), yscale="log")
+    scatter_panels.label_ends(ax, [(7, 5, 10), (7, 5.2, 10.5), (3, 5, 10), (7, 5, 50)])
+    assert [text.get_text() for text in ax.texts] == ["7", "3", "7"]
 
 
 def test_throughput_has_the_ideal_line(study: data.DrawnStudy) -> None:

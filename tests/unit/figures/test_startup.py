@@ -42,6 +42,14 @@ def test_parts_are_stacked_and_their_sum_is_written(page: Sheet) -> None:
     assert words == ["set the strategy", "process", "import", "load", "first iteration"]
 
 
+def test_minutes_are_written_in_seconds_without_an_exponent(tmp_path: Path) -> None:
+    root = fabricated.write(tmp_path / "results")
+    with edited_table(root / "tables" / "startup.csv") as table:
+        table.loc[table["strategy"] == "mps", "switch_in_seconds"] = 230.0
+    page = startup.startup(data.load_study(root, root))
+    assert "230 s" in [text.get_text() for text in page.axes[0].texts]
+
+
 def test_the_switch_of_a_cluster_is_split_into_parts(tmp_path: Path) -> None:
     root = fabricated.write(tmp_path / "results")
     with edited_table(root / "tables" / "startup.csv") as table:

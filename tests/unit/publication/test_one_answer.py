@@ -14,7 +14,7 @@ from unit.studies import QUESTION
 from sharebench.core.files import REPOSITORY
 from sharebench.datasets import dataset
 from sharebench.model.config.load import load
-from sharebench.read.decide import decide
+from sharebench.read.decide import advice_text, decide
 from sharebench.read.decide.answers import Answer, read_decision
 from sharebench.read.decide.device import DeviceLimits
 from sharebench.read.decide.elsewhere import Known
@@ -235,6 +235,12 @@ def test_a_price_says_hours_and_load_and_what_a_million_costs() -> None:
     assert month.value == "$2,880" and month.note == "720 hours, 192/s in all at full load; a GPU each $20,160, 497/s"
     dollars = {each.strategy: each.dollars for each in found.plans if each.devices}
     assert (dollars["mps"], dollars["exclusive"]) == ("5.80", "15.6")
+
+
+def test_several_workloads_are_named_before_what_holds_for_them() -> None:
+    text = " ".join(advice_text.advice_for_terminal(answers("inference", tenants=7), "").split())
+    assert "- yolos-graph, resnet50-graph, matmul-256-graph: mps is for a host; with NVIDIA's device plugin" in text
+    assert "- bert: mps-limited-200 is for a host; " in text
 
 
 def test_what_is_excluded_is_not_said_to_bring_nothing() -> None:

@@ -176,13 +176,15 @@ def _pairs(config: StudyConfig) -> Iterator[str]:
 
 
 def _mixed(config: StudyConfig) -> Iterator[str]:
-    """Mixes for which no strategy of the study has enough tenants."""
+    """Mixes for which no strategy of the study has enough tenants; what was measured so stays readable."""
     workloads = config["workload_catalogue"]
     entries = [config["strategy_catalogue"][name] for name in config["strategies"]]
     most = max(max(entry.own_replicas or config["replicas"]) for entry in entries)
     for name in config["workloads"]:
         if workloads[name].tenants is not None and most < 2:
             yield f"replicas: one tenant alone is not a mix, and {name!r} is one; use 2 or more"
+        elif most < (all_of_it := len(workloads[name].tenants or ())) and not config["from"]:
+            yield f"replicas: {name!r} has {all_of_it} tenants, and at most {most} would run; use {all_of_it} or more"
 
 
 def _queues(config: StudyConfig) -> Iterator[str]:

@@ -1,6 +1,5 @@
 """The advice as text, and the rows of tables/advice.csv, which has all columns of the plans."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 
@@ -94,18 +93,22 @@ def advice_markdown(answers: Sequence[Answer], caption: str) -> str:
 def advice_for_terminal(answers: Sequence[Answer], caption: str) -> str:
     """A sentence for each workload; of a single one its strategies and the reasons too."""
     lines = [*wrap_text(caption), ""]
-    cautions = [(text, each.workload) for each in answers for text in each.texts("hazard")]
-    for text, those in group_by(cautions, itemgetter(0)).items():
-        names = f"{', '.join(name for _, name in those)}: " if len(answers) > 1 else ""
-        lines += wrap_text(f"{names}{text}")
-    lines += [""] if cautions else []
+    cautions = _by_workloads(answers, "hazard")
+    lines += [line for text in cautions for line in wrap_text(text)] + [""] * bool(cautions)
     lines += [line for each in answers for line in wrap_text(each.sentence)] or wrap_text(NO_ADVICE)
-    shared = Counter(text for each in answers for text in each.texts("scope"))
-    lines += [line for text, count in shared.items() if count > 1 for line in wrap_text(text, "- ")]
-    if len(answers) == 1:
+    if len(answers) > 1:
+        lines += [line for text in _by_workloads(answers, "scope") for line in wrap_text(text, "- ")]
+    elif answers:
         lines += ["", _table(answers[0], "simple"), ""]
         lines += [line for text in _reason_lines(answers[0], "gain") for line in wrap_text(text, "- ")]
     return "\n".join(lines)
+
+
+def _by_workloads(answers: Sequence[Answer], kind: Kind) -> list[str]:
+    """The reasons of this kind, each once, after the workloads that have it if there are several."""
+    found = [(text, each.workload) for each in answers for text in each.texts(kind)]
+    names = {text: ", ".join(name for _, name in those) for text, those in group_by(found, itemgetter(0)).items()}
+    return [f"{those}: {text}" if len(answers) > 1 else text for text, those in names.items()]
 
 
 def _reason_lines(answer: Answer, first: Kind = "hazard") -> list[str]:

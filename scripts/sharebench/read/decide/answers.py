@@ -136,7 +136,7 @@ def _beyond(parts: Sequence[JudgedPart]) -> list[str]:
     return [each.name for each in parts if each.limit_seconds and (each.time.high or math.inf) > each.limit_seconds]
 
 
-def answer_question(workload: str, options: Sequence[Option], demand: Demand, undecided: str = "") -> Answer:
+def answer_question(workload: str, options: Sequence[Option], demand: Demand, is_gpu: bool = True) -> Answer:
     """The strategy to take, its facts, why it and no other, what would change the answer, and how sure it is."""
     plans = advise(options, demand)
     best = plans[0] if plans and plans[0].devices is not None else None
@@ -161,12 +161,12 @@ def answer_question(workload: str, options: Sequence[Option], demand: Demand, un
     changes = [_describe_change(point, best.option.strategy) for point in turning_points(options, demand)]
     reasons += [Reason("change", each) for each in changes]
     reasons += [Reason("certainty", text) for text in _certainty(best, demand)]
-    merit = best.level.merit
+    merit, undecided = best.level.merit, ""
     if best.lacks_tail:
-        undecided = undecided or f"not known to keep the SLO ({best.level.lacking(demand)})"
-    if not undecided and merit is not None and merit.low is None:
+        undecided = f"not known to keep the SLO ({best.level.lacking(demand)})"
+    elif merit is not None and merit.low is None:
         undecided = MEASURED_ONCE
-    return decided(workload, plans, demand, reasons, undecided, _facts(best, best.level, demand))
+    return decided(workload, plans, demand, reasons, undecided, _facts(best, best.level, demand), is_gpu)
 
 
 def decided(
@@ -176,13 +176,14 @@ def decided(
     reasons: Sequence[Reason],
     undecided: str,
     facts: Sequence[Fact],
+    is_gpu: bool,
 ) -> Answer:
     """The answer whose first plan is the one to take, if there is a winner; a stand-in's names none."""
     best, lines = plans[0], [_line(each, demand) for each in plans]
     assert best.devices is not None and best.level is not None
-    if undecided == ON_A_STAND_IN:
+    if not is_gpu:
         kept = [each for each in reasons if each.kind in ("gain", "no plan")]
-        return Answer(workload, undecided, kept, undecided=undecided, plans=lines)
+        return Answer(workload, ON_A_STAND_IN, kept, undecided=ON_A_STAND_IN, plans=lines)
     plan = format_choice((best.option.strategy, best.devices))
     if best.devices < demand.tenants:
         plan += f" instead of {demand.tenants}"

@@ -21,7 +21,7 @@ from sharebench.read.cells.rows import group_by
 from sharebench.read.columns import TableRow, csv_text, read_table, table_frame
 from sharebench.read.decide import advice_text, documented, elsewhere
 from sharebench.read.decide.advice import Demand, Level, Option
-from sharebench.read.decide.answers import ON_A_STAND_IN, Answer, Reason, answer_question, format_choice
+from sharebench.read.decide.answers import Answer, Reason, answer_question, format_choice
 from sharebench.read.decide.capacity import capacity_table, describe_capacity
 from sharebench.read.decide.cost import cost_table
 from sharebench.read.decide.device import DeviceLimits, device_limits
@@ -187,7 +187,6 @@ def _answers(
     results: Results, demand: Demand, question: Question, terms: Terms
 ) -> Iterator[tuple[Answer, Sequence[Option], Demand]]:
     """The answers with options and demand of each workload; mixes and jobs have no such options."""
-    undecided = "" if results.is_gpu else ON_A_STAND_IN
     wanted = question.get("workloads")
     for name in results.workloads:
         if not results.is_shared(name) or not (wanted is None or name in wanted):
@@ -204,8 +203,8 @@ def _answers(
         )
         own = [row for row in results.summary if row.workload == name]
         own_demand = replace(demand, limits=applying_limits(own, demand.limits))
-        yield answer_question(name, available, own_demand, undecided), available, own_demand
-    for each in _relative_answers(results, demand, question, terms, undecided):
+        yield answer_question(name, available, own_demand, results.is_gpu), available, own_demand
+    for each in _relative_answers(results, demand, question, terms):
         yield each, (), demand
 
 
@@ -255,7 +254,6 @@ def _relative_answers(
     demand: Demand,
     question: Question,
     terms: Terms,
-    undecided: str,
 ) -> list[Answer]:
     """The answers for mixes and jobs, which have no SLO."""
 
@@ -270,13 +268,13 @@ def _relative_answers(
     wanted = question.get("workloads")
     sharing = {name: each for name, each in results.strategies.items() if each.mechanism != ("exclusive",)}
     found = [
-        mix_answer(name, rows, sharing, partial(shared, name), demand, undecided)
+        mix_answer(name, rows, sharing, partial(shared, name), demand, results.is_gpu)
         for name, rows in group_by(results.mixes, lambda row: row.workload).items()
         if wanted is None or name in wanted
     ]
     if results.jobs is not None:
         found += [
-            jobs_answer(str(name), rows, sharing, results.queue, partial(shared, str(name)), demand, undecided)
+            jobs_answer(str(name), rows, sharing, results.queue, partial(shared, str(name)), demand, results.is_gpu)
             for name, rows in results.jobs.groupby("workload", sort=False)
             if wanted is None or name in wanted
         ]

@@ -36,7 +36,7 @@ def mix_answer(
     strategies: Mapping[str, Strategy],
     shared: Shared,
     demand: Demand,
-    undecided: str,
+    is_gpu: bool,
 ) -> Answer | None:
     """The answer for a mix from its rows of the summary, one for each strategy, number and kind of tenants.
 
@@ -63,7 +63,7 @@ def mix_answer(
         ]
 
     left_out = {row.strategy for row in known} - own.keys()
-    return _answer(workload, options, demand, (size, size), left_out, "work per GPU", facts, undecided)
+    return _answer(workload, options, demand, (size, size), left_out, "work per GPU", facts, is_gpu)
 
 
 def jobs_answer(
@@ -73,7 +73,7 @@ def jobs_answer(
     queue: str,
     shared: Shared,
     demand: Demand,
-    undecided: str,
+    is_gpu: bool,
 ) -> Answer | None:
     """The answer for jobs from their rows of tables/jobs.csv. Plans are ordered by their speed over the queue's."""
     is_known = rows["speedup"].notna() & (rows["replicas"] > 1)
@@ -89,7 +89,7 @@ def jobs_answer(
         options.append(shared(strategy, _level(jobs, speedup, documented.performance_isolation(strategy))))
     left_out = {*known["strategy"]} - {*known.loc[known["replicas"] == jobs, "strategy"]}
     sizes = (min(jobs, demand.tenants), jobs)
-    return _answer(workload, options, demand, sizes, left_out, "speed of a queue", lambda _: [], undecided)
+    return _answer(workload, options, demand, sizes, left_out, "speed of a queue", lambda _: [], is_gpu)
 
 
 def _nearest_size(sizes: Collection[int], demand: Demand) -> int:
@@ -132,7 +132,7 @@ def _answer(
     left_out: Collection[str],
     work: str,
     facts: Callable[[Plan], list[Fact]],
-    undecided: str,
+    is_gpu: bool,
 ) -> Answer:
     tenants, measured = sizes
     asked, demand = demand, Demand(tenants, isolation=demand.isolation, margin_percent=demand.margin_percent)
@@ -152,9 +152,10 @@ def _answer(
     ]
     shared = [each for each in plans if each.option.is_sharing and each.devices is not None]
     judged = [best] if best.option.is_sharing else shared
+    undecided = ""
     if judged and all(each.merit.low is None for each in judged):
-        undecided = undecided or MEASURED_ONCE
+        undecided = MEASURED_ONCE
     if left_out and not best.option.is_sharing:
         undecided = undecided or f"no winner, since {_not_measured(left_out, measured)}"
     found = [] if together == ONE else [Fact(work, f"× {format_quantity(together.value)}", ends), *facts(best)]
-    return decided(workload, plans, demand, reasons, undecided, found)
+    return decided(workload, plans, demand, reasons, undecided, found, is_gpu)

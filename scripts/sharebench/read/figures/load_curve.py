@@ -71,7 +71,7 @@ def load_curve(study: DrawnStudy) -> Sheet:
         more=[f"at {points}: {' or '.join(dict.fromkeys(load_label(sweep) for sweep in swept.values()))}"],
         x_label="Output tokens/s of all tenants" if streams else "Requests/s of all tenants",
         y_label="Time (ms)",
-        legend=[*strategy_keys(style, names), *percentile_keys(), *slo_keys(slo, parts)],
+        legend=[*strategy_keys(style, names), *percentile_keys(table, parts), *slo_keys(slo, parts)],
         columns=min(MAX_COLUMNS, table["replicas"].nunique()) or 1,
     )
     for ax, panel in zip(page.axes, panels, strict=False):

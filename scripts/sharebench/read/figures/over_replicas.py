@@ -77,9 +77,8 @@ class PanelMetric:
 
 def latency(study: DrawnStudy) -> Sheet:
     """p50 with its interval, p99 as a thin line where it exists; log scale."""
-    return _draw_panels(
-        study, "latency", "Latency (ms)", [_percentile_metric("latency", most_of_bars=math.inf)], percentile_keys()
-    )
+    shown = [_percentile_metric("latency", most_of_bars=math.inf)]
+    return _draw_panels(study, "latency", "Latency (ms)", shown, percentile_keys(study.plain_summary(), ["latency"]))
 
 
 def serving(study: DrawnStudy) -> Sheet:
@@ -88,7 +87,7 @@ def serving(study: DrawnStudy) -> Sheet:
     shown = [_percentile_metric(part, title, slo.get(part)) for part, title in STREAM_PARTS.items()]
     table = study.plain_summary()
     table = table[table["workload"].map(study.is_stream).astype(bool)]
-    legend = [*percentile_keys(), *slo_keys(slo, STREAM_PARTS)]
+    legend = [*percentile_keys(table, STREAM_PARTS), *slo_keys(slo, STREAM_PARTS)]
     return _draw_panels(study, "serving", "Time (ms)", shown, legend, table=table, columns=2)
 
 

@@ -55,11 +55,15 @@ def strategy_keys(style: dict[str, StrategyLook], names: Iterable[str]) -> list[
     return [Line2D([], [], label=strategy_label(name), **style[name].line) for name in names]
 
 
-def percentile_keys() -> list[Line2D]:
-    return [
-        Line2D([], [], color=GREY, marker="o", label="p50, bars: 95 % interval"),
-        Line2D([], [], color=GREY, marker="o", label="p99", **P99_LINE),
-    ]
+def percentile_keys(table: pd.DataFrame, stems: Iterable[str]) -> list[Line2D]:
+    """The legend entries for what is drawn of these parts of a request."""
+    known = table.notna().any()
+    has_bars, has_p99 = (
+        any(known.get(f"{stem}_{end}_seconds{low}", False) for stem in stems)
+        for end, low in (("p50", "_low"), ("p99", ""))
+    )
+    p50 = Line2D([], [], color=GREY, marker="o", label=f"p50{', bars: 95 % interval' if has_bars else ''}")
+    return [p50, *([Line2D([], [], color=GREY, marker="o", label="p99", **P99_LINE)] if has_p99 else [])]
 
 
 def slo_keys(slo_ms: Mapping[str, float], parts: Mapping[str, str]) -> list[Line2D]:

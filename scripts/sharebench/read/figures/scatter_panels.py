@@ -1,6 +1,6 @@
 """Two metrics against each other: one panel per workload, a line per strategy through its numbers of tenants."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -86,6 +86,7 @@ def _draw_planes(
             explain_blank(page, ax, f"{workload}: no valid measurement")
             continue
         ax.set_title(workload)
+        ends: list[tuple[int, float, float]] = []
         for strategy in names:
             own = rows[rows["strategy"] == strategy]
             across, up = (own[metric].where(has_both) for metric in metrics)
@@ -93,8 +94,18 @@ def _draw_planes(
             look = {"capsize": 1.2, "capthick": 0.6, "elinewidth": 0.6, **style[strategy].line}
             drawn = ax.errorbar(across, up, xerr=xerr, yerr=yerr, **look)
             name_points(drawn.lines[0], own, [Quantity(*each) for each in zip(metrics, texts, strict=True)])
-            ends = own[has_both.loc[own.index]].tail(1)
-            for n, x, y in ends[["replicas", *metrics]].itertuples(index=False):
-                label_point(ax, f"{n}", (x, y), (4, 2))
+            last = own[has_both.loc[own.index]].tail(1)
+            ends += last[["replicas", *metrics]].itertuples(index=False, name=None)
         finish(ax, rows[has_both])
+        label_ends(ax, ends)
     return page
+
+
+def label_ends(ax: Axes, ends: Sequence[tuple[int, float, float]]) -> None:
+    """Write the number of tenants next to the end of each line; ends that lie close together share it."""
+    labelled: list[tuple[int, float, float]] = []
+    for n, x, y in ends:
+        across, up = (ax.transScale + ax.transLimits).transform((x, y))
+        if not any(n == m and abs(across - a) < 0.06 and abs(up - b) < 0.06 for m, a, b in labelled):
+            label_point(ax, f"{n}", (x, y), (4, 2))
+            labelled.append((n, across, up))

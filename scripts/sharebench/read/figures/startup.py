@@ -82,6 +82,6 @@ def _draw_bars(ax: Axes, rows: pd.DataFrame, most: int) -> None:
             if seconds > 0:
                 ax.barh(place, seconds, left=left, height=0.7, color=BAR_PARTS[part][1])
                 left += seconds
-        label_point(ax, f"{left:.2g} s", (left, place), (3, 0), va="center")
+        label_point(ax, f"{float(f'{left:.2g}'):g} s", (left, place), (3, 0), va="center")
     ax.set_xlim(0, 1.2 * rows.sum(axis=1).max() or 1)
     set_row_axis(ax, list(rows.index), most)
