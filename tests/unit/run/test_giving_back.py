@@ -55,16 +55,16 @@ def test_the_node_is_back_once_the_last_cell_is_measured(
     giving.finished("run_cell")
     giving.finished("aggregate")
     assert giving.is_back()
-    assert calls == ["restore", "release"] * 2
+    assert calls == ["restore", "restore", "release", "release"]
     assert "the node is back as it was" in capsys.readouterr().err
 
 
 def test_a_node_that_could_not_be_given_back_is_left_to_the_end_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
-    giving = made(monkeypatch, "kubernetes", Node(calls, NodeError("its label cannot be written")))
+    giving = made(monkeypatch, "kubernetes", Node(calls), Node(calls, NodeError("its label cannot be written")))
     measure(giving)
     assert not giving.is_back()
-    assert calls == ["restore"], "the Lease is kept"
+    assert calls == ["restore", "restore"], "all Leases are kept"
 
 
 def test_a_host_keeps_its_state_until_the_end_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

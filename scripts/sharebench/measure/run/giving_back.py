@@ -38,8 +38,11 @@ class GivingBack:
 
     def _give_back(self) -> None:
         with contextlib.suppress(NodeError, OSError):
-            for node in open_nodes(self._study, self._claim.results, self._claim.record.get("devices", ())):
+            nodes = open_nodes(self._study, self._claim.results, self._claim.record.get("devices", ()))
+            for node in nodes:
                 node.restore()
+            # After all, since the end of the run restores all again where one could not be, for which it must hold them.
+            for node in nodes:
                 node.release()
             self._is_back = True
             print("all cells are measured, and the node is back as it was", file=sys.stderr, flush=True)
