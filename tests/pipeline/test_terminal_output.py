@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from pipeline.harness import Checkout
 
 LINES = [
@@ -33,10 +34,23 @@ def test_an_unknown_target_is_answered_with_the_list_of_targets(untouched: Check
     assert ", run_cell" not in line, "a rule that needs the name of a cell is not a target"
 
 
-def test_a_command_as_a_target_is_answered_with_what_to_type(untouched: Checkout) -> None:
-    asked = untouched.run("compare")
-    line = "compare is a command, not a target; type: sharebench compare [OPTIONS] BEFORE AFTER"
-    assert (asked.code, asked.out.splitlines()) == (1, [PROFILE, line])
+TARGETS_OF_OLD = {
+    "plan": " --configfile .*/simulated.yaml",
+    "advise": r" \[OPTIONS\] \[DATA\]\.*",
+    "preflight": " --configfile .*/simulated.yaml",
+    "survey": r" \[OPTIONS\]",
+    "compare": r" \[OPTIONS\] BEFORE AFTER",
+    "join": r" PARTS\.\.\. --configfile .*/simulated.yaml",
+    "restore": " --configfile .*/simulated.yaml",
+}
+
+
+@pytest.mark.parametrize("target", TARGETS_OF_OLD)
+def test_a_target_of_0_1_that_asked_is_answered_with_the_command(target: str, untouched: Checkout) -> None:
+    asked = untouched.run(target)
+    profile, line = asked.out.splitlines()
+    answer = f"{target} is a command, not a target; type: sharebench {target}"
+    assert (asked.code, profile) == (1, PROFILE) and re.fullmatch(answer + TARGETS_OF_OLD[target], line), line
 
 
 def test_a_rerun_prints_one_line_per_cell_and_a_summary(finished: Checkout) -> None:
