@@ -15,12 +15,14 @@ from sharebench.core.files import REPOSITORY
 from sharebench.datasets import dataset
 from sharebench.model.config.load import load
 from sharebench.read.decide import advice_text, decide
-from sharebench.read.decide.answers import Answer, read_decision
+from sharebench.read.decide.answers import MEASURED_ONCE, Answer, read_decision
 from sharebench.read.decide.device import DeviceLimits
 from sharebench.read.decide.elsewhere import Known
 from sharebench.read.decide.options import strategy_options
+from sharebench.read.decide.rows import SummaryRow
 from sharebench.read.report.sections.advice import Advice
 from sharebench.read.report.sections.cards import cards
+from sharebench.read.statistics.intervals import Estimate
 from sharebench.study.wrong_answers import is_never_wrong, wrong_answer
 
 H200 = REPOSITORY / "published/h200"
@@ -235,6 +237,22 @@ def test_a_price_says_hours_and_load_and_what_a_million_costs() -> None:
     assert month.value == "$2,880" and month.note == "720 hours, 192/s in all at full load; a GPU each $20,160, 497/s"
     dollars = {each.strategy: each.dollars for each in found.plans if each.devices}
     assert (dollars["mps"], dollars["exclusive"]) == ("5.80", "15.6")
+
+
+@pytest.mark.parametrize("study", ["inference", "interference"])
+def test_with_one_repeat_there_is_no_winner(study: str) -> None:
+    whole = read(study)
+    once = replace(
+        whole, **{kind: [without_intervals(row) for row in getattr(whole, kind)] for kind in ("summary", "mixes")}
+    )
+    found = decide.answer(once, QUESTION | {"tenants": 7, "slo": NO_SLO}).answers  # type: ignore[arg-type]
+    assert len(found) > 4
+    for each in found:
+        assert each.undecided == MEASURED_ONCE and each.headline.startswith(f"{MEASURED_ONCE}; ahead: ")
+
+
+def without_intervals(row: SummaryRow) -> SummaryRow:
+    return replace(row, metrics={name: Estimate(each.value) for name, each in row.metrics.items()})
 
 
 def test_several_workloads_are_named_before_what_holds_for_them() -> None:
