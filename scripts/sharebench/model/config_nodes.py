@@ -123,7 +123,8 @@ class NvidiaOptions(TypedDict):
     """Which GPU is shared, by its index or UUID (`nvidia-smi -L`); tenants do not see the others. A list, or `all`,
     [measures on several at the same time](../docs/gpu-host.md#on-a-host-with-several-gpus)."""
     python: Annotated[Name, Field(default="auto")]
-    """Interpreter with the frameworks that tenants need; `auto` takes `.venv-gpu`, made by `make gpu-env`."""
+    """Interpreter with the frameworks that tenants need, a path or a word on the PATH; `auto` takes `.venv-gpu`, made
+    by `make gpu-env`, else the interpreter of snakemake or one on the PATH, if that has torch."""
     hami_core: Maybe[Name]
     """Path of HAMi-core's `libvgpu.so`, for the mechanism [`hami-core`](../docs/strategies/schedulers.md)."""
     may_change: Annotated[Unique[Literal["mig"]], Field(default=[])]

@@ -15,7 +15,8 @@ from snakemake.utils import update_config
 from unit.config_cases import COMMAND_LINES, MALFORMED
 from unit.studies import S, W, base_config, config_with, refusal_line, study_with
 
-from sharebench.model import capabilities, workload_modules
+from sharebench.model import capabilities, gpu_python, workload_modules
+from sharebench.model.config import nodes
 from sharebench.model.config.load import ConfigError, load
 from sharebench.model.strategies import all_strategies
 from sharebench.model.strategy import parse_limit
@@ -97,6 +98,25 @@ def test_a_long_path_of_another_host_is_passed_over() -> None:
     changes = {f"{W}.mine": SERVER | LONG_PATHS["request.body_file"], "workloads": ["mine"], "measured_elsewhere": True}
     study = study_with(changes)
     assert study.spec(study.cells[0])
+
+
+def test_auto_also_finds_torch_outside_our_environment_and_a_word_is_looked_for_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes, "has_nvidia_gpu", lambda: True)
+    monkeypatch.setattr(gpu_python, "GPU_ENVIRONMENT", Path("/no/such/environment"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name, code in (("python3", 1), ("python", 0)):
+        (tmp_path / name).write_text(f"#!/bin/sh\nexit {code}\n")
+        (tmp_path / name).chmod(0o755)
+    for asked, found in (("auto", "python"), ("python3", "python3")):
+        loaded = load(config_with({"node": "nvidia", "nvidia.python": asked}))
+        assert loaded["nvidia"]["python"] == str(tmp_path / found)
+        assert load(loaded) == loaded
+    elsewhere = {"node": "nvidia", "nvidia.python": "auto", "measured_elsewhere": True}
+    assert load(config_with(elsewhere))["nvidia"]["python"] == "auto"
+    monkeypatch.setattr(gpu_python, "GPU_ENVIRONMENT", tmp_path / "python")
+    assert load(config_with({"node": "nvidia"}))["nvidia"]["python"] == "auto"
 
 
 def assert_lines(lines: str, starts: list[str]) -> None:

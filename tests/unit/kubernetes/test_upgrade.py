@@ -44,6 +44,6 @@ def test_restore_undoes_what_0_1_left(
 def test_the_next_run_restores_what_0_1_left(cluster: FakeCluster, before: object, tmp_path: Path) -> None:
     node = opened(cluster, tmp_path)
     node.ensure(state("time-slicing", 3))
-    assert "sharebench-mps-3-42f24c4e" != cluster.store[NODE]["metadata"]["labels"]["nvidia.com/device-plugin.config"]
+    assert cluster.store[NODE]["metadata"]["labels"]["nvidia.com/device-plugin.config"] != "sharebench-mps-3-42f24c4e"
     node.restore()
     assert CONFIGS in cluster.store and shape(cluster) == before

@@ -12,7 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from sharebench.core.files import Refusal
-from sharebench.model.config import refusals, strategies, sweeps, workloads
+from sharebench.model.config import nodes, refusals, strategies, sweeps, workloads
 from sharebench.model.config.checks import cross_key_problems
 from sharebench.model.config.schema import CONFIG
 from sharebench.model.pod_template import PodTemplate
@@ -85,6 +85,7 @@ def load(config: Mapping[str, object], files: Iterable[Path | str] = ()) -> Stud
             checked = CONFIG.validate_python(_sound_part(given, faulty_keys, faulty_entries), context=CHECKS)
         except ValidationError:
             raise ConfigError(*found) from None
+    checked = nodes.with_python(checked)
     for name, line in sweeps.problems(checked):
         found.append(line)
         faulty_entries.add(name)

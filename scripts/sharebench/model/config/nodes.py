@@ -1,12 +1,16 @@
 """Checks of the options of the node that a study measures, which yield each problem as one line."""
 
 import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
+from functools import cache
 
-from sharebench.model.capabilities import has_nvidia_gpu
+from sharebench.model.capabilities import has_nvidia_gpu, resolve_node_kind
 from sharebench.model.config.files import is_file
 from sharebench.model.config_nodes import KubernetesOptions, NvidiaOptions, StandInOptions
-from sharebench.model.gpu_python import gpu_python
+from sharebench.model.gpu_python import gpu_python, has_own_python
 from sharebench.model.study_config import StudyConfig
 from sharebench.model.user_manifest import strategy_variables
 from sharebench.model.words import quoted
@@ -20,6 +24,32 @@ def problems(config: StudyConfig, kind: str) -> Iterator[str]:
         yield from _gpu_host(config["nvidia"])
     if kind == "kubernetes":
         yield from _cluster(config["kubernetes"])
+
+
+def with_python(config: StudyConfig) -> StudyConfig:
+    """The config with the path of the interpreter of tenants on this host's GPU, where it gives none and one is found.
+
+    Without .venv-gpu `auto` is the interpreter of snakemake or one on the PATH, the first that has torch.
+    """
+    is_here = not config["from"] and not config["measured_elsewhere"] and has_nvidia_gpu()
+    if not is_here or resolve_node_kind(config["node"]) != "nvidia":
+        return config
+    python, found = config["nvidia"]["python"], None
+    if has_own_python(python):
+        found = python if "/" in python else shutil.which(python)
+    elif gpu_python(python) is None:
+        on_path = filter(None, map(shutil.which, ("python3", "python")))
+        found = next(filter(_has_torch, (sys.executable, *on_path)), None)
+    return {**config, "nvidia": {**config["nvidia"], "python": found or python}}
+
+
+@cache
+def _has_torch(python: str) -> bool:
+    program = "import sys; from importlib.util import find_spec; sys.exit(find_spec('torch') is None)"
+    try:
+        return subprocess.run([python, "-c", program], capture_output=True, timeout=20).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
 
 
 def usable_cores() -> list[int]:
@@ -46,8 +76,8 @@ def _gpu_host(options: NvidiaOptions) -> Iterator[str]:
     python = gpu_python(options["python"])
     if python is None:
         yield (
-            "nvidia.python: 'auto' finds no frameworks (.venv-gpu); run `make gpu-env`, "
-            "or name an interpreter that has them, or set node: cpu for the stand-in"
+            "nvidia.python: 'auto' finds no interpreter with torch (.venv-gpu, that of snakemake, PATH); "
+            "run `make gpu-env`, or name one that has it, or set node: cpu for the stand-in"
         )
     elif not is_file(python):
         yield f"nvidia.python: {quoted(str(python))} is not a file; give the path of a Python interpreter"
