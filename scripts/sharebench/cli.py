@@ -71,6 +71,7 @@ class SeveralValues(click.Command):
 
 
 @click.group(cls=Index, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(package_name="sharebench", message="%(prog)s %(version)s")
 def commands() -> None:
     """Ask about sharing one GPU; `snakemake` measures it."""
 

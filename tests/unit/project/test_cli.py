@@ -28,6 +28,11 @@ def run(*words: str) -> int | str | None:
     return ended.value.code
 
 
+def test_it_says_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not run("--version")
+    assert capsys.readouterr().out == f"sharebench {version('sharebench')}\n"
+
+
 def test_every_target_of_version_0_1_that_asked_is_a_command() -> None:
     """`rules/internals.smk` answers a target that is a command with what to type."""
     assert {"plan", "advise", "preflight", "survey", "compare", "join", "restore"} <= set(cli.commands.commands)

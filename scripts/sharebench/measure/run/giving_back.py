@@ -41,7 +41,7 @@ class GivingBack:
             nodes = open_nodes(self._study, self._claim.results, self._claim.record.get("devices", ()))
             for node in nodes:
                 node.restore()
-            # After all, since the end of the run restores all again where one could not be, for which it must hold them.
+            # After all: the end of the run restores all again where one could not be, for which it must hold them.
             for node in nodes:
                 node.release()
             self._is_back = True
