@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from pipeline.harness import REPOSITORY, Checkout, table_jobs, unstub_jobs
 from tables import rows
+from unit.edited import edited_table
 
 from sharebench.model.study_config import StudyConfig
 from sharebench.read.figures.catalogue import names_for
@@ -53,6 +54,22 @@ def test_tables_of_a_published_gpu_data_set_are_rebuilt_without_a_gpu(untouched:
     assert 7 < float(sliced["slowdown"]) < 8
     table = (made / "tables/summary.md").read_text()
     assert table.startswith("NVIDIA H200, ") and "not a GPU" not in table
+
+
+def test_what_a_further_study_has_measured_counts_and_its_change_is_decided_anew(untouched: Checkout) -> None:
+    for name in ("eager", "faults"):
+        shutil.copytree(REPOSITORY / "published" / "h200" / name, untouched.root / "tmp" / name / "mine")
+    unstub_jobs(untouched, "decide")
+    options: dict[str, Any] = {"config": ["from=[tmp/eager/mine, tmp/faults/mine]"]}
+    untouched.run(**options).ok()
+    made = untouched.root / "results/from/mine/tables/advice.csv"
+    basis = {row["strategy"]: row["fault_isolation_basis"] for row in rows(made)}
+    assert basis["time-slicing"].startswith("measured in faults/mine: 0 of ")
+    assert untouched.run(**options).ok().jobs == {}
+    with edited_table(untouched.root / "tmp/faults/mine/tables/isolation.csv") as faults:
+        faults["failed"] = 1
+    assert set(untouched.run(**options).ok().jobs) == {"decide", "report"}
+    assert {row["fault_isolation"] for row in rows(made) if row["strategy"] == "time-slicing"} == {"no"}
 
 
 def test_a_folder_that_is_not_a_data_set_is_refused_in_one_line(untouched: Checkout) -> None:
