@@ -51,11 +51,8 @@ def is_shown(record):
 
     For a failed job we show its log, not its command. Held by tests/pipeline/test_terminal_output.py.
     """
-    event = getattr(record, "event", None)
-    if event == LogEvent.JOB_INFO and PROGRESS:
-        note_start(record.jobid, record.rule_name)
-    if event == LogEvent.JOB_FINISHED and PROGRESS:
-        GIVING_BACK.finished(STARTED[record.job_id])
+    if getattr(record, "event", None) == LogEvent.JOB_INFO and PROGRESS:
+        note_start(record.rule_name)
     text = str(record.msg)
     if refusal := REFUSAL.search(text):
         record.msg = refusal[1]

@@ -7,8 +7,6 @@ from sharebench.model.config.files import config_options
 CLAIM = None
 PROGRESS = None
 GIVING_BACK = None
-# The rule of each job, by its id.
-STARTED = {}
 PLACEMENT = None
 if not SOURCES and uses_several_devices(STUDY.config, STUDY.node_kind):
     from sharebench.measure.run import placement
@@ -60,9 +58,9 @@ def one_rule(name):
     return "run_cell" if name.startswith("run_cell") else name
 
 
-def note_start(job, rule):
-    STARTED[job] = one_rule(rule)
-    PROGRESS.started(STARTED[job])
+def note_start(rule):
+    PROGRESS.started(one_rule(rule))
+    GIVING_BACK.started(rule)
 
 
 def begin_run():

@@ -40,23 +40,31 @@ def made(monkeypatch: pytest.MonkeyPatch, kind: str, *nodes: Node) -> GivingBack
 
 
 def measure(giving: GivingBack) -> None:
-    for rule in ("characterise_node", "calibrate", "run_cell", "export_histograms", "run_cell"):
-        giving.finished(rule)
+    for rule in ("characterise_node", "calibrate", "run_cell", "export_histograms", "run_cell", "aggregate", "report"):
+        giving.started(rule)
 
 
-def test_the_node_is_back_once_the_last_cell_is_measured(
+def test_the_node_is_back_once_the_tables_are_begun(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     calls: list[str] = []
     giving = made(monkeypatch, "kubernetes", Node(calls), Node(calls))
-    for rule in ("characterise_node", "calibrate", "run_cell", "export_histograms"):
-        giving.finished(rule)
-    assert not giving.is_back() and not calls, "one cell is to come"
-    giving.finished("run_cell")
-    giving.finished("aggregate")
+    for rule in ("characterise_node", "calibrate", "run_cell", "export_histograms", "run_cell"):
+        giving.started(rule)
+    assert not giving.is_back() and not calls, "the last cell may still run"
+    giving.started("aggregate")
+    giving.started("figures")
     assert giving.is_back()
     assert calls == ["restore", "restore", "release", "release"]
     assert "the node is back as it was" in capsys.readouterr().err
+
+
+def test_a_run_that_only_reads_does_not_touch_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(Claim, "record", {"jobs": {"aggregate": 1, "report": 1}})
+    giving = made(monkeypatch, "kubernetes", Node(calls))
+    giving.started("aggregate")
+    assert not giving.is_back() and not calls
 
 
 def test_a_node_that_could_not_be_given_back_is_left_to_the_end_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

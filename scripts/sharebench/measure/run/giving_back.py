@@ -15,17 +15,19 @@ from sharebench.study.study import Study
 
 
 class GivingBack:
-    """Restores and releases the nodes of one run in the background; `finished` is called with the rule of each job."""
+    """Restores and releases the nodes of one run in the background; `started` is called with the rule of each job."""
 
     def __init__(self, study: Study, claim: Claim) -> None:
         self._study, self._claim = study, claim
-        self._left = sum(count for rule, count in claim.record["jobs"].items() if rule in lifecycle.NODE_RULES)
+        needs_node = not lifecycle.NODE_RULES.isdisjoint(claim.record["jobs"])
+        self._is_waiting = needs_node and study.node_kind == "kubernetes"
         self._is_back = False
         self._thread = threading.Thread(target=self._give_back, name="giving back", daemon=True)
 
-    def finished(self, rule: str) -> None:
-        self._left -= rule in lifecycle.NODE_RULES
-        if not self._left and self._study.node_kind == "kubernetes" and self._thread.ident is None:
+    def started(self, rule: str) -> None:
+        # The tables need every record, so that all other jobs on the node have ended.
+        if self._is_waiting and rule == "aggregate":
+            self._is_waiting = False
             self._thread.start()
 
     def is_back(self) -> bool:
