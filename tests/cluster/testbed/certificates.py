@@ -18,6 +18,7 @@ CLIENTS = {
     SECOND_NODE: f"/O=system:nodes/CN=system:node:{SECOND_NODE}",
     "controller-manager": "/CN=system:kube-controller-manager",
     "scheduler": "/CN=system:kube-scheduler",
+    "proxy": "/CN=system:kube-proxy",
 }
 
 

@@ -151,6 +151,7 @@ def up(name: str, *, stays: bool = False, gpu: Gpu = "mock") -> Instance:
     try:
         for part in ("log", "hold"):
             (found.folder / part).mkdir()
+        (found.folder / "hold" / node.HELD).touch()
         certificates.write(found)
         write_config(found, found.folder, found.cgroup)
         archive = real.archive(found) if found.is_real else images.archive()

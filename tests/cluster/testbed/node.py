@@ -22,7 +22,8 @@ from pathlib import Path
 from cluster.testbed.instance import NODE, SECOND_NODE, SERVICE_IP, Instance
 
 LINK = "node0"
-NAMES = ("etcd", "containerd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
+NAMES = ("etcd", "containerd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy")
+HELD = "kube-proxy"  # until a test wants Services
 # DRA drivers need this gate to offer placements of instances that they create.
 PARTITIONS = "--feature-gates=DRAPartitionableDevices=true"
 BEFORE_API = ("etcd", "containerd", "kube-apiserver")
@@ -132,7 +133,7 @@ def components(instance: Instance) -> dict[str, list[str]]:
             "--service-cluster-ip-range=10.96.0.0/24",
             "--allow-privileged",
             "--profiling=false",
-            "--enable-aggregator-routing",  # to the pods of a webhook's service, since there is no kube-proxy
+            "--enable-aggregator-routing",  # to the pods of a webhook's service, without kube-proxy
             PARTITIONS,
         ],
         "kube-controller-manager": [
@@ -143,6 +144,16 @@ def components(instance: Instance) -> dict[str, list[str]]:
         ],
         "kube-scheduler": [*as_client("scheduler"), PARTITIONS],
         "kubelet": kubelet(instance, instance.folder, NODE),
+        "kube-proxy": [
+            "kube-proxy",
+            f"--kubeconfig={pki}/proxy.kubeconfig",
+            f"--hostname-override={NODE}",
+            "--proxy-mode=nftables",
+            # Limits of the whole machine, which it would set.
+            "--conntrack-max-per-core=0",
+            "--conntrack-tcp-timeout-established=0",
+            "--conntrack-tcp-timeout-close-wait=0",
+        ],
     }
 
 

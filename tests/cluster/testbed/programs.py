@@ -66,7 +66,7 @@ KUBE = Program(
     _KUBERNETES,
     ("kube",),
     ("./kube",),
-    aliases=("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"),
+    aliases=("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet", "kubectl"),
     stamps=tuple(
         f"k8s.io/component-base/version.{variable}"
         for variable in (f"gitVersion={_RELEASE}", "gitMajor=1", f"gitMinor={_RELEASE.split('.')[1]}")

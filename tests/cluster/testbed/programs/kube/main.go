@@ -1,4 +1,4 @@
-// One program that is etcd, four components of Kubernetes, or kubectl: the name that it is called by selects.
+// One program that is etcd, five components of Kubernetes, or kubectl: the name that it is called by selects.
 //
 // What they have in common is then built once.
 package main
@@ -15,6 +15,7 @@ import (
 	kubectl "k8s.io/kubectl/pkg/cmd"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 
@@ -35,6 +36,8 @@ func main() {
 		command = controllermanager.NewControllerManagerCommand()
 	case "kube-scheduler":
 		command = scheduler.NewSchedulerCommand()
+	case "kube-proxy":
+		command = proxy.NewProxyCommand()
 	case "kubelet":
 		command = kubelet.NewKubeletCommand(context.Background())
 	case "kubectl":
