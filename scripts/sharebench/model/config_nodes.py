@@ -180,6 +180,9 @@ class KubernetesOptions(TypedDict):
     """Interpreter in the image."""
     client_image: Maybe[Image]
     """[Image](../docs/your-own-workload.md#in-pods) of what runs next to a user's container; `null` takes `image`."""
+    client: Annotated[Literal["next-to-server", "service"], Field(default="next-to-server")]
+    """Where the client of a `kind: http` workload runs: in its server's pod, or with `service` in a pod of its own on
+    the same node, which reaches the server [through a Service](../docs/your-own-workload.md#through-a-service)."""
     pod: Annotated[OpenMapping[PodPart, JsonValue], Field(default={})]
     """`metadata` and `spec` that every tenant's pod gets on top, merged as `kubectl patch` does
     ([examples](../docs/your-own-workload.md#what-else-a-pod-needs)). The container with the GPU is `tenant`."""

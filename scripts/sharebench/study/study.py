@@ -89,6 +89,7 @@ class Study(Matrix):
         if self.node_kind == "kubernetes":
             # Names of cluster and node, and the way to reach them, differ too.
             optional = [key for key in ("client_image", "pod") if options[key]]
+            optional += ["client"] if options["client"] == "service" else []
             options = {key: options[key] for key in ("device", "image", "python", "resources", *optional)}
         return NodeSpec(kind=self.node_kind, options=options)
 

@@ -160,7 +160,7 @@ def test_a_silent_address_differs_from_a_silent_tenant(monkeypatch: pytest.Monke
         context: Any = SimpleNamespace(reach="pod-ip", spec=factories.spec({}), watcher=SimpleNamespace())
         context.watcher.pods = {"a": {"status": {"podIP": "127.0.0.1"}}}
         pod = TenantPod(context, Grant(0, 0), {"metadata": {"name": "a"}})
-        endpoint = HttpEndpoint(address[1], "token", partial(pod._open_socket, address[1]))
+        endpoint = HttpEndpoint(address[1], "token", partial(pod.open_socket, address[1]))
         with pytest.raises(TenantUnreachable, match=r"GET /healthz: nothing answers at the pod's address") as caught:
             endpoint.ready()
     assert isinstance(caught.value.__cause__, PodUnreachable)

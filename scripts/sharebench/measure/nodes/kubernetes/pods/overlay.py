@@ -52,5 +52,13 @@ def apply_overlay(pod: Json, overlay: Json) -> Json:
     return cast(Json, strategic_merge(pod, overlay))
 
 
+def client_part(overlay: Json) -> Json:
+    """The overlay for the pod of a client alone: without other containers, and without the volumes that these mount."""
+    spec = {key: value for key, value in (overlay.get("spec") or {}).items() if key != "initContainers"}
+    if "containers" in spec:
+        spec["containers"] = [each for each in spec["containers"] if each.get("name") == manifest.CLIENT_CONTAINER]
+    return {**overlay, "spec": spec}
+
+
 def _names(pod: Json, kind: str) -> list[str]:
     return [each["name"] for each in pod["spec"].get(kind) or ()]

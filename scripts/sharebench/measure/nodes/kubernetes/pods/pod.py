@@ -66,25 +66,36 @@ class TenantPod(Unit):
         return self.context.watcher.pods.get(self.name, {"metadata": {}, "spec": {}})
 
     @property
+    def bodies(self) -> list[Json]:
+        """The manifests of all its pods."""
+        return [self.body]
+
+    @property
     def host(self) -> str:  # type: ignore[override]
+        return self._address
+
+    @property
+    def _address(self) -> str:
         return str(self.pod["status"]["podIP"])
 
     def connect(self) -> Sequence[HttpEndpoint]:
         port = CLIENT_PORT if self.is_program else TENANT_PORT
-        connection = (port, self.context.token, partial(self._open_socket, port))
+        connection = (port, self.context.token, partial(self.open_socket, port))
         if not self.is_program:
             return [HttpEndpoint(*connection)]
-        program = ObservedProgram(self.context.spec, self.index, self._has_printed, self._await_ending)
-        return [endpoint_class(self.workload)(program, *connection)]
+        return [endpoint_class(self.workload)(self.observed_program(), *connection)]
 
-    def _open_socket(self, port: int, timeout_seconds: float) -> Any:
+    def observed_program(self) -> ObservedProgram:
+        return ObservedProgram(self.context.spec, self.index, self._has_printed, self._await_ending)
+
+    def open_socket(self, port: int, timeout_seconds: float) -> Any:
         """Raises PodUnreachable, also where nothing answers: a kernel would, even without a program that listens."""
         if self.context.reach != "pod-ip":
             return open_port(self.context.api, self.context.namespace, self.name, port, timeout_seconds)
         try:
-            return connect_to(self.host, port, timeout_seconds)
+            return connect_to(self._address, port, timeout_seconds)
         except TimeoutError as error:
-            line = f"nothing answers at the pod's address {self.host}, as behind a NetworkPolicy"
+            line = f"nothing answers at the pod's address {self._address}, as behind a NetworkPolicy"
             raise PodUnreachable(line) from error
 
     def _has_printed(self, text: str) -> bool:
@@ -126,7 +137,7 @@ class TenantPod(Unit):
     def waiting_for(self) -> str | None:
         if not self.is_program:
             return None
-        log = self._read_log(CLIENT_CONTAINER).splitlines()
+        log = self.read_client_log().splitlines()
         return super().waiting_for() or (log[-1] if log else None)
 
     def ending(self) -> Ending | None:
@@ -152,7 +163,7 @@ class TenantPod(Unit):
     def _log_path(self) -> str:
         return f"{self.context.collection}/{self.name}/log"
 
-    def _read_log(self, container: str) -> str:
+    def read_log(self, container: str) -> str:
         if container not in self._logs:
             self._logs[container] = ""
             with contextlib.suppress(NodeError):
@@ -161,11 +172,14 @@ class TenantPod(Unit):
                 )
         return self._logs[container]
 
+    def read_client_log(self) -> str:
+        return self.read_log(CLIENT_CONTAINER)
+
     def logs(self) -> list[str]:
         """The ends of the logs of the containers that matter."""
         failed = pod_status.failed_init_container(self.pod)
         more = [CLIENT_CONTAINER] if pod_status.has_client(self.pod) else []
-        return [self._read_log(each) for each in ([failed] if failed else [TENANT_CONTAINER, *more])]
+        return [self.read_log(each) for each in ([failed] if failed else [TENANT_CONTAINER, *more])]
 
     def log_tail(self) -> str:
         return self.logs()[0][-LOG_TAIL_CHARACTERS:]

@@ -108,9 +108,76 @@ def _user_container(spec: Spec, index: int, container: Json, pod_security: Json,
     return cast(Json, strategic_merge(base, ours))
 
 
-def _client_params(workload: Workload, port: int) -> Json:
+def _client_params(workload: Workload, url: str) -> Json:
     files = {key: f"{manifest.CODE_FOLDER}/{body_key(path)}" for key, path in workload.client_files().items()}
-    return workload.client_params(f"http://127.0.0.1:{port}") | files
+    return workload.client_params(url) | files
+
+
+def _client_container(
+    place: manifest.Place,
+    spec: Spec,
+    load: PlannedLoad,
+    index: int,
+    token: str,
+    watched_cell: str | None,
+    run: Mapping[str, str],
+) -> Json:
+    run, options = {"workload": CLIENT, "device": "cpu", **run}, place.options
+    line = manifest.command_line(spec, load, index, options["python"], CLIENT_PORT, run, watched_cell)
+    return {
+        "name": manifest.CLIENT_CONTAINER,
+        "image": options["client_image"] or options["image"],
+        **manifest.code_fields(line, token, CLIENT_PORT, {}),
+        **TERMINATION_MESSAGE,
+    }
+
+
+def is_served(place: manifest.Place, workload: Workload) -> bool:
+    """Whether the workload's client reaches its server through a Service."""
+    return workload.kind == "http" and place.options["client"] == "service"
+
+
+def service(place: manifest.Place, owner: Json, spec: Spec, index: int) -> Json:
+    """The Service of a tenant's server."""
+    _, container = _split_user_pod(spec.workloads[index])
+    port = port_of(spec.workloads[index], container)
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": f"{place.name}-{index}",
+            "labels": place.labels,
+            "ownerReferences": [manifest.owner_reference(place, owner)],
+        },
+        "spec": {
+            "selector": {manifest.CELL_LABEL: place.cell, manifest.SERVER_LABEL: str(index)},
+            "ports": [{"port": port, "targetPort": port}],
+        },
+    }
+
+
+def client_pod(
+    place: manifest.Place,
+    owner: Json,
+    spec: Spec,
+    load: PlannedLoad,
+    index: int,
+    token: str,
+    watched_cell: str | None,
+    deadline_seconds: int,
+    made: Json,
+) -> Json:
+    """The pod of a client that reaches its server through this Service, as the API server has made it."""
+    (port,), address = made["spec"]["ports"], made["spec"]["clusterIP"]
+    host = f"[{address}]" if ":" in address else address
+    params = json.dumps(_client_params(spec.workloads[index], f"http://{host}:{port['port']}"))
+    # Its server is in another pod, whose processes it does not see.
+    run = {"program": "server", "pid": "0", "params": params}
+    container = _client_container(place, spec, load, index, token, watched_cell, run)
+    container["securityContext"] = restricted.CONTAINER_SECURITY
+    pod = manifest.tenant_pod(place, owner, index, [container], PodNeeds(), deadline_seconds)
+    pod["metadata"]["name"] += "-client"
+    return pod
 
 
 def body_key(path: str) -> str:
@@ -139,30 +206,25 @@ def user_pod(
 
     `level` is the Pod Security of the namespace (`Cluster.pod_security`).
     """
-    options, workload = place.options, spec.workloads[index]
+    workload = spec.workloads[index]
     base, container = _split_user_pod(workload)
     pod_security = base["spec"].get("securityContext") or {}
     own = _user_container(spec, index, container, pod_security, needs, level)
     for each in _containers(base):
         if filled_in := _filled_in(each, pod_security, level):
             each["securityContext"] = filled_in | (each.get("securityContext") or {})
-    run = {"workload": CLIENT, "device": "cpu", "program": "server"}
+    port, run = port_of(workload, container), {"program": "server"}
     if workload.runs_until_exit:
         run["program"] = "exit"
-    elif workload.kind == "command":
+    elif workload.kind == "command" or is_served(place, workload):
         run["program"] = "scrape"
-        run["params"] = json.dumps({"port": port_of(workload, container), "path": workload.metrics.path})
+        path = workload.metrics.path if workload.kind == "command" else workload.ready.path or "/"
+        run["params"] = json.dumps({"port": port, "path": path})
     else:
-        run["params"] = json.dumps(_client_params(workload, port_of(workload, container)))
-    line = manifest.command_line(spec, load, index, options["python"], CLIENT_PORT, run, watched_cell)
-    client = {
-        "name": manifest.CLIENT_CONTAINER,
-        "image": options["client_image"] or options["image"],
-        **manifest.code_fields(line, token, CLIENT_PORT, {}),
-        # The same user as in the other container, which is required to see its devices.
-        "securityContext": own["securityContext"],
-        **TERMINATION_MESSAGE,
-    }
+        run["params"] = json.dumps(_client_params(workload, f"http://127.0.0.1:{port}"))
+    client = _client_container(place, spec, load, index, token, watched_cell, run)
+    # The same user as in the other container, which is required to see its devices.
+    client["securityContext"] = own["securityContext"]
     if workload.runs_until_exit:
         # As a sidecar: the kubelet starts the other containers after its startup probe succeeds, and ends it last.
         probe = {"httpGet": {"path": "/begun", "port": CLIENT_PORT}, "periodSeconds": 1}
@@ -178,6 +240,8 @@ def user_pod(
         pod["spec"]["shareProcessNamespace"] = True
     made = cast(Json, strategic_merge(base, pod))
     made["spec"]["securityContext"] = _pod_security(pod_security, made, level)
+    if is_served(place, workload):
+        made["metadata"]["labels"][manifest.SERVER_LABEL] = str(index)
     return made
 
 

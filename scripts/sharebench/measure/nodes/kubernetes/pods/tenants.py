@@ -16,9 +16,10 @@ from sharebench.measure.nodes.kubernetes.cluster.cluster import node_unready_rea
 from sharebench.measure.nodes.kubernetes.pods import manifest, program
 from sharebench.measure.nodes.kubernetes.pods import status as pod_status
 from sharebench.measure.nodes.kubernetes.pods.manifest import TENANT_PORT, Place
-from sharebench.measure.nodes.kubernetes.pods.overlay import apply_overlay
+from sharebench.measure.nodes.kubernetes.pods.overlay import apply_overlay, client_part
 from sharebench.measure.nodes.kubernetes.pods.pod import KUBELET_REPORT_SECONDS, POLL_SECONDS, CellContext, TenantPod
 from sharebench.measure.nodes.kubernetes.pods.sampler import PodSampler
+from sharebench.measure.nodes.kubernetes.pods.served import ServedPod
 from sharebench.measure.nodes.kubernetes.pods.watch import PodWatcher, call_for_each, sweep
 from sharebench.measure.nodes.tenants.endpoint import HttpEndpoint
 from sharebench.measure.nodes.tenants.tenant_set import TenantSet
@@ -78,14 +79,31 @@ class PodTenants(TenantSet[TenantPod]):
         owner = self._create(self.config_maps, manifest.config_map(self.place, files))
         for body in self.access.cell_objects(self.spec):
             self._create(manifest.collection_path(self.place, body), manifest.cell_object(self.place, owner, body))
-        return [TenantPod(self.context, grant, self.build_pod(owner, grant)) for grant in grants]
+        return [self._unit(owner, grant) for grant in grants]
+
+    def _unit(self, owner: Json, grant: Grant) -> TenantPod:
+        """A tenant that is not launched; the Service of a server, whose client needs its address, is made."""
+        body, index = self.build_pod(owner, grant), grant.index
+        if not program.is_served(self.place, self.spec.workloads[index]):
+            return TenantPod(self.context, grant, body)
+        services = f"/api/v1/namespaces/{self.place.namespace}/services"
+        made = self._create(services, program.service(self.place, owner, self.spec, index))
+        load, token, watched = self.loads[index], self.context.token, self.watched_cell
+        client = program.client_pod(
+            self.place, owner, self.spec, load, index, token, watched, self._lifetime_seconds, made
+        )
+        return ServedPod(self.context, grant, body, apply_overlay(client, client_part(self.place.options["pod"])))
+
+    @property
+    def _lifetime_seconds(self) -> int:
+        cell_seconds = self.timeouts["start_seconds"] + self.spec.window_seconds + self.timeouts["record_seconds"]
+        return int(2 * self.windows * cell_seconds) + POD_LIFETIME_MARGIN_SECONDS
 
     def build_pod(self, owner: Json, grant: Grant) -> Json:
         """A tenant's pod; `owner` is the cell's ConfigMap as the API server returned it."""
         index, options, needs = grant.index, self.place.options, self.access.pod_needs(self.spec, grant)
         workload, load = self.spec.workloads[index], self.loads[index]
-        cell_seconds = self.timeouts["start_seconds"] + self.spec.window_seconds + self.timeouts["record_seconds"]
-        seconds = int(2 * self.windows * cell_seconds) + POD_LIFETIME_MARGIN_SECONDS
+        seconds = self._lifetime_seconds
         watched_cell, token = self.watched_cell, self.context.token
         if workload.is_program:
             level = self.access.cluster.pod_security
@@ -109,10 +127,11 @@ class PodTenants(TenantSet[TenantPod]):
         """Create these pods, and wait until the watch has seen each. Raises NodeError if one is refused."""
         for unit in units:
             unit.created_seconds = time.monotonic()
-        call_for_each(lambda unit: self._create(self.collection, unit.body), units)
+        bodies = [body for unit in units for body in unit.bodies]
+        call_for_each(lambda body: self._create(self.collection, body), bodies)
         if not self.units:
             self.watcher.start()
-        names = {unit.name for unit in units}
+        names = {body["metadata"]["name"] for body in bodies}
         with self.watcher.changed:
             # Until a new pod has been seen once, it must not count as gone, however slow the API server is.
             self.watcher.changed.wait_for(

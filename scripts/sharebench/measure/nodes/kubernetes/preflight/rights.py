@@ -41,6 +41,7 @@ FEATURES: dict[str, Callable[[ClusterOptions], bool]] = {
     "mig": lambda options: "mig" in options["may_change"],
     "pod-monitor": lambda options: options["has_pod_monitor"],
     "dra": lambda options: "dra" in options["accesses"],
+    "service": lambda options: options["client"] == "service",
     "static": lambda options: "static" in options["accesses"],
 }
 

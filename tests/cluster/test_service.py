@@ -1,0 +1,61 @@
+"""A server measured by a client in another pod, through a Service and a real kube-proxy."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster.driving import Run, study_of
+from cluster.harness import Cluster, eventually
+from cluster.test_pods_that_fail import left
+from cluster.test_user_containers import SERVER, server
+from cluster.testbed import lifecycle, node
+
+__all__ = ["server"]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not shutil.which("nft"), reason="no nft on PATH: apt-get install nftables"),
+]
+
+
+@pytest.fixture
+def proxied(server: Cluster) -> Iterator[Cluster]:
+    lifecycle.release(server.instance, node.HELD)
+    try:
+        yield server
+    finally:
+        lifecycle.hold(server.instance, node.HELD)
+
+
+def latency(folder: Path) -> float:
+    (record,) = (json.loads(path.read_text()) for path in folder.glob("results/cells/*/*/*/*/raw.json"))
+    assert record["status"] == "ok", record["reason"]
+    assert all(item["holds"] for item in record["evidence"]), record["evidence"]
+    for tenant in record["tenants"]:
+        assert (tenant["errors"], tenant["count"] > 0, tenant["measured_by"]) == (0, True, "client")
+        assert tenant["memory_bytes"] > 1 << 20 and tenant["cpu"]["affinity"], "seen next to the server"
+    return float(
+        sum(each["sum_seconds"] for each in record["tenants"]) / sum(each["count"] for each in record["tenants"])
+    )
+
+
+def test_a_server_is_measured_through_its_service(proxied: Cluster, namespace: str, tmp_path: Path) -> None:
+    given: dict[str, Any] = {
+        "strategies": ["time-slicing"],
+        "replicas": [2],
+        "baseline": "none",
+        "workloads": ["web"],
+        "workload_catalogue": {"web": {**SERVER, "ready": {"path": "/status/200"}}},
+    }
+    seconds = {}
+    for client in ("next-to-server", "service"):
+        (folder := tmp_path / client).mkdir()
+        Run(folder, proxied.kubeconfig, study_of(namespace, **given, kubernetes={"client": client})).passed()
+        seconds[client] = latency(folder)
+    print(seconds)
+    eventually("the end of the Services", lambda: not proxied.core.list_namespaced_service(namespace).items)
+    assert left(proxied, namespace) == []
