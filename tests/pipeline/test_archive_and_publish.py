@@ -101,3 +101,9 @@ def test_a_study_is_published_and_another_checkout_reads_it(finished: Checkout, 
     assert refused.code == 1 and refused.jobs == {}
     (line,) = [line for line in refused.out.splitlines() if "config:" in line]
     assert line.endswith("tables/cells.csv is not what was published; get the data set again")
+
+
+def test_snakemakes_own_report_has_ours(finished: Checkout) -> None:
+    finished.run(options=["--report", "results/of-snakemake.html"]).ok()
+    text = (finished.root / "results/of-snakemake.html").read_text(encoding="utf-8")
+    assert "report.html" in text and "throughput.svg" in text
