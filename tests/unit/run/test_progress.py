@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from sharebench.core.files import write_json
-from sharebench.measure.run.progress import READING_SECONDS, RULES, Progress, reading_seconds, reading_text
+from sharebench.measure.run.progress import (
+    LOOK_SECONDS,
+    QUIET_SECONDS,
+    READING_SECONDS,
+    RULES,
+    Progress,
+    reading_seconds,
+    reading_text,
+)
 
 JOBS = dict.fromkeys([*READING_SECONDS, "run_cell"], 1)
 
@@ -35,6 +43,10 @@ def wait_for(capsys: pytest.CaptureFixture[str], words: str) -> str:
         assert time.monotonic() < deadline, f"no {words!r} in {seen!r}"
         time.sleep(0.01)
     return seen
+
+
+def test_a_gap_leaves_four_seconds_of_fifteen_to_snakemake() -> None:
+    assert QUIET_SECONDS + LOOK_SECONDS <= 11
 
 
 def test_a_long_job_is_named_with_its_time(claim: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,8 +13,8 @@ from sharebench.core.files import write_json
 from sharebench.measure.run.ownership import Claim
 from sharebench.model.run_record import state_folder
 
-QUIET_SECONDS = 12.0
-"""Without a line."""
+QUIET_SECONDS = 8.0
+"""Without a line. With Snakemake's end, which takes seconds on a busy machine, no gap is longer than 15 s."""
 LOOK_SECONDS = 3.0
 READING_SECONDS = {"aggregate": 8.0, "decide": 4.0, "figures": 15.0, "report": 5.0}
 """What the jobs that read take before they have run here, on two slow cores."""
