@@ -144,12 +144,12 @@ $(VENV)/bin/python $(GPU_VENV)/bin/python:
 
 $(VENV)/run.stamp: envs/sharebench.txt pyproject.toml | $(VENV)/bin/python
 	$(call INSTALL_LOCK,$(VENV),$<,once; two to four minutes)
-	@$(BIN)/python $(INSTALL_COMMAND)
+	@echo "installing the command sharebench"; $(BIN)/python $(INSTALL_COMMAND)
 	@touch $@
 
 $(VENV)/dev.stamp: envs/dev.txt pyproject.toml | $(VENV)/bin/python
 	$(call INSTALL_LOCK,$(VENV),$<,once; two to four minutes)
-	@$(BIN)/python $(INSTALL_COMMAND)
+	@echo "installing the command sharebench"; $(BIN)/python $(INSTALL_COMMAND)
 	@touch $@ $(VENV)/run.stamp
 
 $(GPU_VENV)/run.stamp: envs/tenant-gpu.txt | $(GPU_VENV)/bin/python
