@@ -121,16 +121,9 @@ class Edition:
         roots: dict[str, str] = {}
         specs = hashlib.sha256()
         for part in self.parts:
-            study = part.study
-            roots[f"node {study.node_kind}"] = study.node_code()
-            cells = [] if part.is_probe else study.cells
-            workloads = {name for cell in cells for name in (cell.workload, *study.components(cell))}
-            roots |= {f"{part.study_name}/{name}": study.code(name) for name in workloads}
-            for cell in sorted(cells):
-                specs.update(study.spec(cell).text.encode())
-            if part.target is not None:
-                stage = part.target.removeprefix("measure_")
-                roots[stage] = fingerprint.stage_fingerprint(stage)
+            roots |= roots_of(part)
+            for cell in sorted([] if part.is_probe else part.study.cells):
+                specs.update(part.study.spec(cell).text.encode())
         for path in sorted(EXAMPLES.glob("*.py")):
             specs.update(path.read_bytes())
         digests = {"packages": hashlib.sha256(PACKAGES.read_bytes()).hexdigest(), "specs": specs.hexdigest()}
@@ -265,7 +258,11 @@ class Edition:
         if not (visit / FROZEN).is_file() or not (self.folder / FROZEN).is_file():
             raise Refusal(f"{path}: no {FROZEN} in it, or none in {self.folder}: a rehearsal, which is not published")
         was = yaml.safe_load((visit / FROZEN).read_text(encoding="utf-8"))
-        if was | {"before": None} != self.was_frozen | {"before": None}:
+        # Roots that it does not measure may have been frozen again.
+        there = [part for part in self.parts if any(visit.glob("probe-*" if part.is_probe else part.study_name))]
+        measured = {root for part in there for root in roots_of(part)}
+        before, now = ({root: frozen["roots"].get(root) for root in measured} for frozen in (was, self.was_frozen))
+        if before != now or was["packages"] != self.was_frozen["packages"]:
             raise Refusal(f"{path}: measured by other code than {self.folder / FROZEN} has")
         device = next(iter(sorted(visit.glob("*/nodes/device.json"))))
         edition = replace(self, publication=publication_of(read_json(device, "node")["node"]["product"]))
@@ -321,6 +318,19 @@ class Edition:
         for part in self.parts:
             if blocks := self.next_blocks(part):
                 yield f"next: {self.describe(part, blocks)}"
+
+
+def roots_of(part: Part) -> dict[str, str]:
+    """The fingerprint of each root of a study."""
+    study = part.study
+    workloads = {name for cell in study.cells for name in (cell.workload, *study.components(cell))}
+    roots = {f"node {study.node_kind}": study.node_code()}
+    if not part.is_probe:
+        roots |= {f"{part.study_name}/{name}": study.code(name) for name in workloads}
+    if part.target is not None:
+        stage = part.target.removeprefix("measure_")
+        roots[stage] = fingerprint.stage_fingerprint(stage)
+    return roots
 
 
 def publication_of(product: str) -> str:

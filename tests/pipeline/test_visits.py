@@ -90,7 +90,13 @@ def test_visits_measure_the_next_blocks_with_the_frozen_code_and_are_merged(chec
     assert "C core: 4 cells, block 1, 2 of alpha" in visit(checkout, "--only", "C")
     first = leave(checkout)
     assert whole(first) == {"r1", "r2"}, "a second repeat on a device in one visit is no other device"
-    merged = visit(checkout, "--merge", str(first))
+    frozen = checkout.root / "published/two/frozen.yaml"
+    code_of = yaml.safe_load(frozen.read_text())
+    for root, refused in (("core/alpha", True), ("answers", False)):
+        frozen.write_text(yaml.safe_dump(code_of | {"roots": code_of["roots"] | {root: "another"}}))
+        merged = visit(checkout, "--merge", str(first), code=int(refused))
+        assert ("measured by other code" in merged) == refused
+    frozen.write_text(yaml.safe_dump(code_of))
     assert "C core: 2 of 3 blocks" in merged and "next: C core: 2 cells, block 3 of alpha" in merged
     table = checkout.root / "published/a100/core/tables/cells.csv"
     assert len({row["device"] for row in rows(table)}) == 2 and {row["repeat"] for row in rows(table)} == {"1", "2"}
@@ -101,7 +107,6 @@ def test_visits_measure_the_next_blocks_with_the_frozen_code_and_are_merged(chec
     assert "frozen.yaml: the measuring code is another for core/alpha;" in visit(checkout, code=1)
 
     # After a defect, cells of the earlier code count where the design says so.
-    frozen = checkout.root / "published/two/frozen.yaml"
     earlier = yaml.safe_load(frozen.read_text())["roots"]["core/alpha"]
     visit(checkout, "--freeze")
     again = frozen.read_text()
