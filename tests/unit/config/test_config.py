@@ -63,6 +63,10 @@ FAULTY = {
     ),
     "a misspelled key": ({"windowseconds": 30}, ["'windowseconds' is an unknown key"]),
     "a node": ({"node": "cpuu", "strategies": ["streams", "exclusive"]}, ["node: 'cpuu'"]),
+    "an entry next to an unknown name": (
+        {f"{W}.mine": {"kind": "http", "load": {"rate_hz": "x"}}, "strategies": ["mpss", "exclusive"]},
+        [f"{W}.mine.load.rate_hz", "strategies: 'mpss'"],
+    ),
     "a strategy": ({f"{S}.exclusive.mechanism": "alone", "contrasts": ["mps/exclusive"]}, [f"{S}.exclusive.mechanism"]),
 }
 
@@ -261,6 +265,38 @@ def test_repeated_keys_are_found_without_libyaml(tmp_path: Path, monkeypatch: py
         load(config_with({"repeats": 0}), [tmp_path / "twice.yaml"])
     starts = [f"{tmp_path}/twice.yaml, line 3: 'seed' is", f"{tmp_path}/twice.yaml, line 5: 'order' is", "repeats: 0"]
     assert_lines(str(caught.value), starts)
+
+
+def test_a_name_in_another_mapping_a_list_or_a_value_is_no_repeated_key(tmp_path: Path) -> None:
+    (tmp_path / "once.yaml").write_text("node: cpu\ncpu: {cores: 2, seed: [1, 1, 1]}\ncores: 1\n1: 2\n2: [cpu]\n")
+    assert load(config_with({}), [tmp_path / "once.yaml"]) == load(config_with({}))
+
+
+def test_a_repeated_key_of_an_entry_in_a_list_is_found(tmp_path: Path) -> None:
+    (tmp_path / "twice.yaml").write_text("a: [{b: 1}, {b: 1, c: [d], b: 2}]\n")
+    with pytest.raises(ConfigError, match=r"line 1: 'b' is there already; remove one$"):
+        load(config_with({}), [tmp_path / "twice.yaml"])
+
+
+UNUSED: list[dict[str, Any]] = [
+    {"slo_ms": None},
+    {"datasets": []},
+    {"parts": []},
+    {"survey": {"url": None, "hours": None}},
+    {"survey": {"url": None, "hours": None, "step_seconds": 30}},
+    {"kubernetes.drain": False},
+    {"prometheus.buckets": None, "prometheus.dcgm": None},
+]
+
+
+@pytest.mark.parametrize("unused", UNUSED, ids=str)
+def test_a_withdrawn_key_that_says_nothing_is_passed_over(unused: dict[str, Any]) -> None:
+    assert load(config_with(unused)) == load(config_with({}))
+
+
+@pytest.mark.parametrize("used", [{"url": "http://x", "hours": None}, {"url": None}, {"hours": None}, {}])
+def test_a_survey_that_says_something_is_refused(used: dict[str, Any]) -> None:
+    assert refusal_line({"survey": used}).startswith("config: survey:")
 
 
 def test_a_study_of_other_machines_opens_without_its_node() -> None:

@@ -33,6 +33,27 @@ def test_in_a_cell_with_a_fault_only_victims_are_judged_and_no_whole_windows(ten
     assert found.keys().isdisjoint(gates.FAULT_EXEMPT_GATES)
 
 
+def test_a_fault_switches_off_the_gates_that_need_a_whole_window():
+    loads = [factories.back_to_back([0.005] * 400)] * 4
+    loads[2] = poisson_load(np.random.default_rng(3), 0.002, 0.02, WINDOW_SECONDS, 0.5)
+    loops = [factories.tenant(index, load) for index, load in enumerate(loads)]
+    server = factories.served(factories.tenant(4, loads[2]))
+    program = factories.scraped(factories.tenant(5, loads[0]), [0.01, None], [400, 400])
+    record = factories.record(tenants=[*loops, server, program])
+    names = [{each["name"] for each in gates.evaluate(record | fault)} for fault in ({}, {"fault": {"aggressor": 0}})]
+    assert names[0] - names[1] == {
+        "window_length", "reported_mean", "drift", "level_shift", "stall", "foreign_cpu", "queue_growth", "failed_share"
+    }  # fmt: skip
+
+
+def test_programs_that_run_to_their_end_have_no_gates_of_iterations():
+    job = {"iterations": 1, "completed": 1, "start_delay_seconds": 0.0, "completion_seconds": 1.5, "left_running": 0}
+    ended = factories.tenant(0, factories.back_to_back([0.005] * 400)) | {"measured_by": "exit", "job": job}
+    names = {each["name"] for each in gates.evaluate(factories.record(tenants=[ended]))}
+    assert "nothing_finished" in names
+    assert names.isdisjoint({"window_coverage", "censored", "errors", "steady", "drift"})
+
+
 def test_the_worst_tenant_exceeds_its_own_limit_most():
     verdict = worst_verdict([(0.6, 1.0, 0), (0.5, 0.1, 1)], "tenant {tenant}: {value}")
     assert (verdict.passed, verdict.message) == (False, "tenant 1: 0.5")

@@ -44,6 +44,8 @@ CASES: dict[str, tuple[list[Ask] | None, float, str]] = {
     "nonsense before the load": ([ask(tokens=["x"] * 32, values=[-3] * 32), ask()], 2.5, "differ by 2.5 nat"),
     "too far": ([ask(), ask(0.11)], 0.11, "differ by 0.11 nat"),
     "an error": ([ask(), ask(tokens=[], values=[], status=400)], math.inf, "tenant 1 answers fixed prompts with 400"),
+    "an error with the right text": ([ask(), ask(status=500)], math.inf, "tenant 1 answers fixed prompts with 500"),
+    "an answer too few": ([ask(), ask()[:3]], math.inf, "not finite, or none"),
     "no connection": ([ask(), [{"status": None, "tokens": [], "logprobs": []}] * 4], math.inf, "with no answer"),
     "not a number": ([ask(), ask(values=[*VALUES[:31], None])], math.inf, "not finite"),
     "nothing": ([ask(), ask(tokens=[], values=[])], math.inf, "not finite, or none"),

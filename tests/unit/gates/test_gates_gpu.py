@@ -21,6 +21,8 @@ RATE_HZ = (399 + 332) / WINDOW_SECONDS
 FLOP = 2e12 / RATE_HZ
 # Reading has the higher peak bandwidth, and the first 50 MB may come from the cache.
 BYTES = 50e6 + 1.1e12 / RATE_HZ
+READING = {"read_bytes_per_second": 1.1e12, "l2_bytes": 50e6}
+COPYING = READING | {"copy_bytes_per_second": 2.2e12}
 
 GPU_FAILURES = [
     ({"telemetry.throttle_reasons": {"hw_slowdown": 1.1}}, "gpu_slowdown", "invalid", 1.1, "in 1.1 % .*hw_slowdown"),
@@ -41,6 +43,10 @@ GPU_FAILURES = [
     ),
     (_work(flop=1.06 * FLOP, precision="fp32"), "speed_of_light", "invalid", pytest.approx(1.06), r"1.06 .*\(fp32\)"),
     (_work(bytes=50e6 + 1.06 * (BYTES - 50e6)), "speed_of_light", "invalid", pytest.approx(1.06), "memory"),
+    (
+        _work(bytes=50e6 + 1.06 * (BYTES - 50e6), flop=0.5 * FLOP, precision="fp32"),
+        "speed_of_light", "invalid", pytest.approx(1.06), "memory",
+    ),
     ({"telemetry.throttle_reasons": {"sw_power_cap": 1.1}}, "power_cap", "warning", 1.1, "power limit"),
     ({"telemetry.sm_clock_cv": 0.011}, "clock_variation", "warning", 0.011, "1.1%"),
     ({"telemetry.temperature_end_celsius": 48}, "temperature_rising", "warning", 3, "3 °C warmer"),
@@ -69,6 +75,11 @@ def test_each_gpu_gate_fails_alone_with_a_reason_and_only_on_gpus(changes, name,
         (_work(flop=1.04 * FLOP, precision="fp32"), "speed_of_light", pytest.approx(1.04)),
         (_work(bytes=50e6 + 1.04 * (BYTES - 50e6)), "speed_of_light", pytest.approx(1.04)),
         (_work(bytes=50e6), "speed_of_light", 0),
+        # The peak is the faster of copying and reading, or the one that is known.
+        (_work(bytes=BYTES) | {"calibration.roofs": COPYING}, "speed_of_light", pytest.approx(0.5)),
+        (_work(bytes=BYTES) | {"calibration.roofs": READING}, "speed_of_light", pytest.approx(1.0)),
+        # A tenant whose CPU was not seen says nothing about the others.
+        ({"tenants.0.cpu": None, "tenants.1.cpu.run_queue_seconds": 0.019}, "cpu_contention", pytest.approx(0.0095)),
         ({"telemetry.sm_clock_cv": 0.009}, "clock_variation", 0.009),
         ({"telemetry.temperature_end_celsius": 47}, "temperature_rising", 2),
         ({"telemetry.temperature_end_celsius": 40}, "temperature_rising", -5),
@@ -113,6 +124,9 @@ def test_work_without_a_known_peak_passes_speed_of_light(work):
         ({"telemetry.temperature_start_celsius": None}, {"temperature_rising"}),
         ({"telemetry.temperature_end_celsius": None}, {"temperature_rising"}),
         ({"calibration.roofs": None}, {"speed_of_light"}),
+        ({"calibration": None}, {"speed_of_light"}),
+        (_work(bytes=BYTES) | {"calibration.roofs": {"l2_bytes": 50e6}}, {"speed_of_light"}),
+        (_work(bytes=BYTES) | {"calibration.roofs": {"read_bytes_per_second": 1.1e12}}, {"speed_of_light"}),
     ],
 )
 def test_what_a_gpu_does_not_tell_is_unknown_and_no_failure(unknown, names):

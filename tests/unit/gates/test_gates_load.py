@@ -89,6 +89,14 @@ def test_queue_growth_is_unknown_where_a_part_has_no_request():
     assert found["passed"] and found["value"] is None and "too few" in found["message"]
 
 
+@pytest.mark.parametrize(("arrival", "variance"), [("constant", 1), ("poisson", 2)])
+def test_the_growth_of_a_short_queue_may_reach_two_deviations_of_gaps_and_services(arrival, variance):
+    starts = np.linspace(0, WINDOW_SECONDS, 200, endpoint=False)
+    load = Load(starts, np.full(200, 0.005), arrival, 100.0, 0.5)
+    found = gate_verdict(factories.record("mps", [load]), "queue_growth")
+    assert found["limit"] == pytest.approx(2 * (variance / 200) ** 0.5)
+
+
 def test_a_slot_without_a_request_is_not_a_short_queue():
     """A growing queue of 4 requests or more has the limit of a busy server, even with an empty slot."""
     starts = np.linspace(0, WINDOW_SECONDS, 40, endpoint=False)
@@ -108,6 +116,13 @@ def test_a_trace_that_is_served_after_the_window_is_an_overload(served_hz, passe
     assert found["passed"] == passes
 
 
+def test_a_trace_has_no_rate_to_keep_and_may_serve_nothing():
+    made = factories.record("mps", [load_at_fixed_intervals(0.005, 0.5)])
+    made["tenants"][0]["load"] |= {"arrival": "trace", "achieved_rate_hz": 150.0, "served_rate_hz": 0.0}
+    assert gate_verdict(made, "load_achieved") is None
+    assert gate_verdict(made, "queue_growth")["value"] is None
+
+
 @pytest.mark.parametrize(("factor", "passes"), [(1.0, True), (1.04, True), (1.15, False), (0.87, False)])
 def test_littles_law_compares_two_ways_to_count_requests_in_flight(factor, passes):
     load = steady_poisson()
@@ -115,6 +130,23 @@ def test_littles_law_compares_two_ways_to_count_requests_in_flight(factor, passe
     found = gate_verdict(factories.record("exclusive", [wrong]), "littles_law")
     assert found["passed"] == passes
     assert 0.05 < found["limit"] < 0.11
+
+
+@pytest.mark.parametrize(("factor", "crossings"), [(0.5, 2.0), (2.0, 1.0)])
+def test_the_room_of_littles_law_is_over_the_smaller_count(factor, crossings):
+    load = steady_poisson()
+    limits = []
+    for own in (1.0, factor):
+        counted = Load(load.starts, load.latencies, "poisson", load.planned_rate_hz, load.in_flight_mean * own)
+        limits.append(gate_verdict(factories.record("exclusive", [counted]), "littles_law")["limit"] - 0.05)
+    assert limits[1] == pytest.approx(crossings * limits[0], rel=0.1)
+
+
+def test_a_load_whose_requests_in_flight_are_not_known_passes_littles_law():
+    made = factories.record("exclusive", [steady_poisson()])
+    made["tenants"][0]["load"]["in_flight_mean"] = None
+    found = gate_verdict(made, "littles_law")
+    assert found["passed"] and found["value"] is None
 
 
 def test_requests_that_were_never_in_flight_break_littles_law():

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from unit.factories import WINDOW_SECONDS, back_to_back, record, scraped, served, tenant
+from unit.factories import WINDOW_SECONDS, back_to_back, record, scraped, served, tenant, with_changes
 
 from sharebench.model.records import record as records
 from sharebench.model.records.record import window_seconds
@@ -18,6 +18,7 @@ from sharebench.read.histogram import ForeignHistogram, merge_foreign
 from sharebench.read.tables.histograms import export_histograms
 from sharebench.read.tables.summary import summary_table
 from sharebench.study.cells import Cell
+from tenant.contract import OVERFLOW_INDEX
 
 UPPERS = [0.01, 0.1, 0.25, None]
 
@@ -206,6 +207,15 @@ def test_an_outage_within_the_window_is_a_warning(failed: dict[int, int], passed
         assert found["message"] == "most of what tenant 0 began in 5% of the window failed, and has no latency"
 
 
+def test_a_slot_of_few_requests_that_fails_by_chance_is_no_outage() -> None:
+    """Two of three fail in one slot, as in one of 27 at this rate of failures."""
+    server = served(loop_tenant())
+    slots = len(server["timeline"]["count"])
+    errors = [2, *[1, 0, 0, 0, 0, 0, 0, 0, 0, 0] * 3, *[0] * (slots - 31)]
+    server["timeline"] |= {"errors": errors, "count": [1] * slots}
+    assert verdicts(server)["outage"]["passed"]
+
+
 @pytest.mark.parametrize(("late_seconds", "passed"), [(0.0005, True), (0.0014, True), (0.0016, False)])
 def test_a_client_that_sends_late_is_invalid(late_seconds: float, passed: bool) -> None:
     late = served(loop_tenant(*[0.005] * 95, *[0.006] * 5))
@@ -229,6 +239,26 @@ def test_requests_that_hang_from_before_the_window_are_censored(hung: int, error
     tenant["load"] = tenant["load"] | {"in_flight_mean": tenant["sum_seconds"] / seconds + hung}
     found = verdicts(tenant)["censored"]
     assert (found["value"], found["passed"]) == (unfinished, not unfinished)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"measured_by": "program"}, {"load.in_flight_mean": None}, {"max_seconds": 2.0}],
+    ids=["not ours", "not counted", "longer than the window is"],
+)
+def test_what_may_cross_an_edge_or_was_not_counted_is_not_censored(changes: dict[str, Any]) -> None:
+    tenant = served(loop_tenant(0.005))
+    seconds = window_seconds(record())
+    tenant["load"] = tenant["load"] | {"in_flight_mean": tenant["sum_seconds"] / seconds + 1}
+    assert verdicts(with_changes(tenant, changes))["censored"]["passed"]
+
+
+def test_lateness_against_latencies_beyond_the_histogram_is_over_its_end() -> None:
+    late = served(loop_tenant(0.005))
+    late["generator"]["lateness_p99_seconds"] = 400.0
+    late["stages"] = {"ttft": {"count": 1, "sum_seconds": 2e3, "histogram": {str(OVERFLOW_INDEX): 1}}}
+    found = verdicts(late)["generator_late"]
+    assert not found["passed"] and found["value"] == pytest.approx(0.4, rel=0.05)
 
 
 def test_unanswered_requests_are_named() -> None:

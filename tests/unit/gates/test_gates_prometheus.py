@@ -31,9 +31,17 @@ def test_a_cell_without_prometheus_has_no_such_gates() -> None:
 
 
 def test_counts_that_agree_pass() -> None:
-    assert all(gate["passed"] for gate in verdicts_with().values())
+    found = verdicts_with()
+    assert all(gate["passed"] for gate in found.values()) and found["prometheus_counts"]["value"] == 0
     # The limit is 2 % of 400 and one iteration at each end.
     assert verdicts_with(count=390.0)["prometheus_counts"]["passed"]
+
+
+def test_a_tenant_that_counted_nothing_has_no_share_to_differ_by() -> None:
+    measured = with_prometheus(record(latencies=[np.full(400, 0.005)] * 2), count=0.0)
+    measured["tenants"][1]["count"] = 0
+    found = {gate["name"]: gate for gate in gates.evaluate(measured)}
+    assert found["prometheus_counts"]["value"] == 0
 
 
 @pytest.mark.parametrize("count", [389.0, 411.0])

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pandas
+
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 GLOSSARY = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")
@@ -46,3 +48,10 @@ def test_every_example_is_listed() -> None:
         for name in names
         if name not in text.replace("triton_batch_*.json", "triton_batch_1.json triton_batch_5.json")
     } == set()
+
+
+def test_the_recipe_of_a_table_for_latex_makes_one() -> None:
+    recipes = (ROOT / "docs/recipes.md").read_text(encoding="utf-8")
+    (recipe,) = re.findall(r"`(pandas\.read_csv.*?)`", recipes)
+    table = eval(recipe.replace("results/tables", f"{ROOT}/published/h200/inference/tables"), {"pandas": pandas})
+    assert table.startswith("\\begin{tabular}{llrr}") and "mps-limited-200" in table
