@@ -46,6 +46,12 @@ def test_a_fault_switches_off_the_gates_that_need_a_whole_window():
     }  # fmt: skip
 
 
+def test_a_request_that_waits_for_half_of_the_window_is_no_long_iteration():
+    late = factories.Load(np.array([0.0, 0.5]), np.full(2, 1.5), "constant", 1.0, 1.5)
+    assert gate_verdict(factories.record("mps", [late]), "window_length") is None
+    assert not gate_verdict(factories.record("mps", [[1.5]]), "window_length")["passed"]
+
+
 def test_programs_that_run_to_their_end_have_no_gates_of_iterations():
     job = {"iterations": 1, "completed": 1, "start_delay_seconds": 0.0, "completion_seconds": 1.5, "left_running": 0}
     ended = factories.tenant(0, factories.back_to_back([0.005] * 400)) | {"measured_by": "exit", "job": job}

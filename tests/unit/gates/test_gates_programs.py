@@ -176,6 +176,14 @@ def test_failed_requests_connect_too() -> None:
     assert verdicts(server)["new_connections"]["value"] == 0.5
 
 
+@pytest.mark.parametrize("errors", [(20, 40), (40, 20)])
+def test_the_tenant_of_which_most_failed_is_judged(errors: tuple[int, int]) -> None:
+    found = verdicts(
+        *(served(tenant(index, back_to_back([0.005] * 400))) | {"errors": own} for index, own in enumerate(errors))
+    )
+    assert not found["failed_share"]["passed"] and found["failed_share"]["value"] == pytest.approx(40 / 440)
+
+
 @pytest.mark.parametrize("left", [0, 1, 2])
 def test_processes_that_a_program_left_are_counted(left: int) -> None:
     job = {"iterations": 1, "completed": 1, "start_delay_seconds": 0.0, "completion_seconds": 1.5, "left_running": left}

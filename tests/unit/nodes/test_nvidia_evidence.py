@@ -113,9 +113,9 @@ def case(*given: Any, **limits: Any) -> Callable[[], list[dict[str, Any]]]:
     return partial(evidence, *given, **limits)
 
 
-def thread_on(first: int, seen: int, sm_count: int | None = None) -> dict[str, Any]:
+def thread_on(first: int, seen: int, sm_count: int | None = None, uuid: str = "GPU-1") -> dict[str, Any]:
     """The record of a thread of process 1 whose kernels ran on that number of SMs, from `first`."""
-    return view(1, sm_count=sm_count or seen, sm_ids=[*range(first, first + seen)])
+    return view(1, uuid, sm_count=seen if sm_count is None else sm_count, sm_ids=[*range(first, first + seen)])
 
 
 def broken(found: list[dict[str, Any]]) -> set[str]:
@@ -198,6 +198,30 @@ CASES: dict[str, tuple[Callable[[], list[dict[str, Any]]], set[str]]] = {
         case("green-contexts", [thread_on(0, 132), thread_on(0, 132)], {"compute": [1]}, threads="100/N"),
         {"SMs of the green context", "SMs of more than one tenant"},
     ),
+    "green contexts of exactly their share": (
+        case("green-contexts", [thread_on(0, 44), thread_on(44, 44)], {"compute": [1]}, threads="100/N"),
+        set(),
+    ),
+    "a green context that was not seen": (
+        case("green-contexts", [thread_on(0, 40), view(1, sm_count=40)], {"compute": [1]}, threads="100/N"),
+        {"SMs that its kernels ran on", "SMs of more than one tenant"},
+    ),
+    "a green context without a view": (
+        case("green-contexts", [thread_on(0, 40), {"view": None}], {"compute": [1]}, threads="100/N"),
+        {"device", "SMs of the green context", "SMs of more than one tenant", CONTEXTS},
+    ),
+    "green contexts of no SMs": (
+        case("green-contexts", [thread_on(0, 0)] * 2, {"compute": [1]}, threads="100/N"),
+        {"SMs of the green context", "SMs of more than one tenant"},
+    ),
+    "a green context on another GPU": (
+        case("green-contexts", [thread_on(0, 40), thread_on(40, 40, uuid="GPU-2")], {"compute": [1]}, threads="100/N"),
+        {"device"},
+    ),
+    "a green context of no SMs": (
+        case("green-contexts", [thread_on(0, 40), thread_on(40, 0, 0)], {"compute": [1]}, threads="100/N"),
+        {"SMs of the green context"},
+    ),
     "a green context that its kernels leave": (
         case("green-contexts", [thread_on(0, 40), thread_on(40, 44, 40)], {"compute": [1]}, threads="100/N"),
         {"SMs that its kernels ran on"},
@@ -236,6 +260,11 @@ def test_evidence_fails_where_the_strategy_was_not_active(
     assert broken(collected()) == names
 
 
+def test_a_program_that_runs_without_the_gpu_contradicts_the_strategy_and_is_not_missing() -> None:
+    found = CASES["a program that is not there"][0]()
+    assert [item["observed"] for item in found if item["name"] == "processes of tenant 1 on the GPU"] == ["none"]
+
+
 def test_evidence_names_no_process_and_its_source() -> None:
     found = CASES["distinct contexts without MPS"][0]()
     assert not any(isinstance(item["observed"], int) and item["observed"] in (1, 2) for item in found)
@@ -248,7 +277,10 @@ def test_evidence_names_no_process_and_its_source() -> None:
     [
         ("35G", {}, set()),
         ("35840M", {}, set()),
-        *((answer, {}, {"memory limit by the MPS server"}) for answer in ("", "34G", "36G", "35839M", "35840", "all")),
+        *(
+            (answer, {}, {"memory limit by the MPS server"})
+            for answer in ("", "34G", "36G", "35839M", "35840", "all", "35.0G")
+        ),
         *(("35G", {"sm_count": count}, {"SMs"}) for count in (132, 34, 16)),
         ("35G", {"memory_free_bytes": 36 * GIB}, {"free memory in bytes"}),
         *(("35G", {"over_limit_refused": seen}, {"allocation beyond the limit refused"}) for seen in (False, None)),
