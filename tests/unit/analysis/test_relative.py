@@ -43,7 +43,7 @@ def answered(demand: Demand, rows: list[SummaryRow] | None = None) -> Answer:
     def shared(strategy: Strategy, levels: Mapping[int, Level]) -> Option:
         return Option(strategy.name, levels, FAULT, 0)
 
-    found = mix_answer("lab", rows or summary(), STRATEGIES, shared, demand, "")
+    found = mix_answer("lab", rows or summary(), STRATEGIES, shared, demand, is_gpu=True)
     assert found is not None
     return found
 
