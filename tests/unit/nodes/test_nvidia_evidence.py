@@ -137,6 +137,10 @@ CASES: dict[str, tuple[Callable[[], list[dict[str, Any]]], set[str]]] = {
     "a client of a server": (case("time-slicing", TWO, {"compute": [1], "mps": [2]}), {CONTEXTS}),
     "a context for graphics": (case("time-slicing", TWO, {"compute": [1], "graphics": [2]}), {CONTEXTS}),
     "programs that have exited": (case("time-slicing", exited(1, 2), {}, sampled=saw("compute", 1, 2)), set()),
+    "a program that has exited and computed itself": (
+        case("exclusive", exited(1), {}, sampled={1: {"kind": "compute", "memory": [], "ancestors": [9], "use": []}}),
+        set(),
+    ),
     "a program that has exited as a client": (case("exclusive", exited(1), {}, sampled=saw("mps", 1)), {CONTEXTS}),
     "programs that have exited under MPS": (
         case("mps", exited(1, 2), {}, [Daemon([])], sampled=saw("mps", 1, 2)),
@@ -277,6 +281,7 @@ def test_evidence_names_no_process_and_its_source() -> None:
     [
         ("35G", {}, set()),
         ("35840M", {}, set()),
+        ("36700160K", {}, set()),
         *(
             (answer, {}, {"memory limit by the MPS server"})
             for answer in ("", "34G", "36G", "35839M", "35840", "all", "35.0G")
@@ -350,6 +355,14 @@ def test_every_client_of_a_tenant_has_its_limits(
     found = collect_evidence(strategy, [Gpu()], grants, records, occupants, [Daemon([*seen])])
     (item,) = (each for each in found if each["name"] == "MPS variables of tenant 0")
     assert (item["holds"], item["observed"]) == (has_limits, second)
+
+
+def test_a_tenant_that_is_no_client_has_no_proven_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvidia_evidence, "process_variables", lambda pid, names: {})
+    grants = [Grant(index, 0, environment={}) for index in range(2)]
+    found = collect_evidence(UNEQUAL, [Gpu()], grants, [view(21), view(22)], [], [Daemon([21])])
+    limits = [item["holds"] for item in found if item["name"].startswith("MPS variables of tenant")]
+    assert limits == [True, False]
 
 
 @pytest.mark.parametrize("mechanism", ["time-slicing", "mps"])
