@@ -13,9 +13,7 @@ from sharebench.read.tables.registry import TABLES, has_table
 rule export_histograms:
     input:
         lambda wildcards: (
-            []
-            if SOURCES
-            else record_files(wildcards.strategy, wildcards.workload)
+            [] if SOURCES else record_files(wildcards.strategy, wildcards.workload)
         ),
     output:
         "<results>/cells/{strategy}/{workload}/histograms.csv",
