@@ -122,12 +122,17 @@ def verified_folder(path: Path) -> Path:
     """
     if path.is_file():
         return unpack(path)
+    return unpack(path / PACKED_NAME) if PACKED_NAME in check_folder(path) else path
+
+
+def check_folder(path: Path) -> Mapping[str, str]:
+    """Check a folder against its checksums, and return them; none where it has none. Raises ArchiveError."""
     _refuse_irregular_files(path)
     if not (path / CHECKSUMS).is_file():
-        return path
+        return {}
     sums = _parse_checksums((path / CHECKSUMS).read_text(encoding="utf-8", errors="replace"), str(path / CHECKSUMS))
     _check_folder(path, sums)
-    return unpack(path / PACKED_NAME) if PACKED_NAME in sums else path
+    return sums
 
 
 def _refuse_irregular_files(path: Path) -> None:

@@ -139,14 +139,36 @@ def other_studies(paths: Sequence[Path], where: str = "config: from") -> list[Pa
     """
     own, *others = (_published_folder(path) for path in paths)
     for folder in others:
-        if not (folder / "tables").is_dir():
-            raise DataSetError(f"{where}: {folder} has no tables/, where its results are; give its whole folder")
+        _check_further(folder, where)
         if _product(folder) != (product := _product(own if own.is_dir() else verified_folder(own, where))):
             raise DataSetError(f"{where}: {folder} was measured on {_product(folder)}, not on {product}; leave it out")
     if (own / archive.CHECKSUMS).is_file():
         there = sorted({file.parent for file in own.resolve().parent.glob(f"*/{archive.MANIFEST}")} - {own.resolve()})
-        others += [Path(os.path.relpath(folder)) for folder in there if _product(folder) == _product(own)]
+        neighbours = [Path(os.path.relpath(folder)) for folder in there]
+        for folder in neighbours:
+            _check_files(folder, where)
+        others += [folder for folder in neighbours if _product(folder) == _product(own)]
     return list({folder.resolve(): folder for folder in others if folder.resolve() != own.resolve()}.values())
+
+
+def _check_further(folder: Path, where: str) -> None:
+    """Raise DataSetError for a further study that is none, or is not as it was published."""
+    if not folder.exists():
+        raise DataSetError(f"{where}: {folder} does not exist")
+    if folder.is_file():
+        raise DataSetError(f"{where}: {folder} is a file, and a further study is read from its folder: give that")
+    if not (folder / "tables").is_dir():
+        inside = list_published(folder)
+        remedy = f"give one of its studies: {', '.join(inside)}" if inside else "give its whole folder"
+        raise DataSetError(f"{where}: {folder} has no tables/, where its results are; {remedy}")
+    _check_files(folder, where)
+
+
+def _check_files(folder: Path, where: str) -> None:
+    try:
+        archive.check_folder(folder)
+    except archive.ArchiveError as error:
+        raise DataSetError(f"{where}: {error}") from None
 
 
 def _published_folder(path: Path) -> Path:

@@ -124,7 +124,8 @@ class NvidiaOptions(TypedDict):
     [measures on several at the same time](../docs/gpu-host.md#on-a-host-with-several-gpus)."""
     python: Annotated[Name, Field(default="auto")]
     """Interpreter with the frameworks that tenants need, a path or a word on the PATH; `auto` takes `.venv-gpu`, made
-    by `make gpu-env`, else the interpreter of snakemake or one on the PATH, if that has torch."""
+    by `make gpu-env`, else the interpreter of snakemake or one on the PATH, if that has torch,
+    numpy and prometheus_client."""
     hami_core: Maybe[Name]
     """Path of HAMi-core's `libvgpu.so`, for the mechanism [`hami-core`](../docs/strategies/schedulers.md)."""
     may_change: Annotated[Unique[Literal["mig"]], Field(default=[])]

@@ -96,7 +96,7 @@ class Warmup(TypedDict):
 
 FROM_MEANING = (
     "Folder or archive (zip) of a finished data set, whose tables, figures and report are rebuilt; of a list the "
-    "first. What the others measured on the same kind of GPU counts for its advice."
+    "first. What the others, folders, measured on the same kind of GPU counts for its advice."
 )
 Folders = Annotated[Unique[Folder], BeforeValidator(lambda value: [] if value == "null" else value)]
 _From = TypedDict("_From", {"from": Annotated[Folders, Field(default=[], description=FROM_MEANING)]})

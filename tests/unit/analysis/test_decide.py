@@ -163,13 +163,38 @@ def test_measured_faults_count(root: Path, tmp_path: Path) -> None:
     assert of_mps["fault_isolation_basis"] == "measured: 0 of 3 neighbours died after assert"
 
 
-@pytest.mark.parametrize("content", ["", "strategy,n\nmps,3\n"])
-def test_a_damaged_table_of_another_study_is_named(root: Path, tmp_path: Path, content: str) -> None:
-    table = tmp_path / "faults/tables/isolation.csv"
-    table.parent.mkdir(parents=True)
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("isolation", ""),
+        ("isolation", "strategy,n\nmps,3\n"),
+        ("conformance", "strategy,replicas,promise,measured,verdict\nmps,,answers,1,broken\n"),
+        ("conformance", "strategy,replicas,promise,measured,verdict\nmps,2,answers,x,broken\n"),
+    ],
+)
+def test_a_damaged_table_of_another_study_is_named(root: Path, tmp_path: Path, name: str, content: str) -> None:
+    table = shutil.copytree(root, tmp_path / "faults") / f"tables/{name}.csv"
     table.write_text(content)
     with pytest.raises(Refusal, match=rf"^{table}: not a table \(.+\); get that study again"):
         decide.read_results(root, root, [tmp_path / "faults"])
+    for manifest in ("{", "{}", '{"config": null}'):
+        (tmp_path / "faults/manifest.json").write_text(manifest)
+        with pytest.raises(Refusal, match=r"faults/manifest\.json: missing or damaged; get that study again"):
+            decide.read_results(root, root, [tmp_path / "faults"])
+
+
+def test_what_other_studies_know_counts_each_and_of_the_same_strategy(root: Path, tmp_path: Path) -> None:
+    """Studies of two hosts may have the same names; `mps` may be another strategy there."""
+    others = [Path(shutil.copytree(root, tmp_path / host / "results/gpu")) for host in ("a", "b", "c")]
+    for folder, failed in zip(others, (4, 0, 1), strict=True):
+        rows = [{"strategy": "mps", "fault": "assert", "n": 4, "failed": failed}]
+        pd.DataFrame(rows).to_csv(folder / "tables/isolation.csv", index=False)
+    with edited_json(others[2] / "manifest.json") as manifest:
+        manifest["config"]["strategy_catalogue"]["mps"]["thread_percent"] = 5
+    for order in (others, others[::-1]):
+        (reason,) = decide.read_results(root, root, order).known.faults.values()
+        assert (reason.holds, reason.text) == (False, "4 of 4 neighbours died after assert")
+        assert reason.basis == "measured in a/results/gpu"
 
 
 def test_mps_of_a_cluster_plugin_has_limits(root: Path, tmp_path: Path) -> None:

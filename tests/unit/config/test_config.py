@@ -109,9 +109,12 @@ def test_auto_also_finds_torch_outside_our_environment_and_a_word_is_looked_for_
 ) -> None:
     monkeypatch.setattr(nodes, "has_nvidia_gpu", lambda: True)
     monkeypatch.setattr(gpu_python, "GPU_ENVIRONMENT", Path("/no/such/environment"))
-    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", ".")
+    # The second has what every tenant imports.
     for name, code in (("python3", 1), ("python", 0)):
-        (tmp_path / name).write_text(f"#!/bin/sh\nexit {code}\n")
+        asked_for = "*torch*numpy*prometheus_client*"
+        (tmp_path / name).write_text(f'#!/bin/sh\ncase "$2" in {asked_for}) exit {code};; esac\nexit 1\n')
         (tmp_path / name).chmod(0o755)
     for asked, found in (("auto", "python"), ("python3", "python3")):
         loaded = load(config_with({"node": "nvidia", "nvidia.python": asked}))

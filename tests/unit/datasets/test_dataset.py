@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from unit.studies import QUESTION, W, base_config, config_with, simulated, study
 
 from publication import rebuild
 from sharebench.datasets import dataset
+from sharebench.datasets.archive import CHECKSUMS, checksum_lines
 from sharebench.datasets.dataset import DataSetError, excluded_cells_note, open_for_rebuild, results_root
 from sharebench.measure.run import ownership
 from sharebench.model import run_record
@@ -124,17 +126,26 @@ def test_a_data_set_is_opened_in_its_own_folder(data_set: Path, monkeypatch: pyt
     assert dataset.read_study(Path()).config["results"] == str(here)
 
 
+def list_files(folder: Path) -> None:
+    """Write the checksums of what is there, as publishing does."""
+    (folder / CHECKSUMS).unlink(missing_ok=True)
+    there = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    (folder / CHECKSUMS).write_text(checksum_lines(there))
+
+
 def test_the_other_studies_of_a_publication_are_found_by_each_of_its_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = (PUBLISHED / "h200/faults/nodes/device.json").read_text()
     for name in ("study", "faults", "faults-of-another"):
-        for path, text in (("manifest.json", ""), ("nodes/device.json", device), ("checksums.sha256", "")):
+        for path, text in (("manifest.json", ""), ("nodes/device.json", device)):
             (tmp_path / name / path).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name / path).write_text(text)
     with edited_json(tmp_path / "faults-of-another/nodes/device.json") as facts:
         facts["node"]["product"] = "another"
     (tmp_path / "study/data.zip").touch()
+    for name in ("study", "faults", "faults-of-another"):
+        list_files(tmp_path / name)
     monkeypatch.chdir(tmp_path / "study")
     for path in (Path(), Path("data.zip"), tmp_path / "study", tmp_path / "study/data.zip"):
         assert dataset.other_studies([path]) == [Path("../faults")]
@@ -144,8 +155,12 @@ def test_the_other_studies_of_a_publication_are_found_by_each_of_its_names(
     assert dataset.other_studies([Path(), tmp_path / "faults"]) == [Path("../faults")]
     for damage in (lambda path: path.write_text("{"), Path.unlink):
         damage(tmp_path / "faults/nodes/device.json")
+        list_files(tmp_path / "faults")
         with pytest.raises(DataSetError, match=r"^\.\./faults: nodes/device\.json is missing or damaged, .* get that"):
             dataset.other_studies([Path()])
+    os.mkfifo(tmp_path / "faults/nodes/device.json")
+    with pytest.raises(DataSetError, match=r"^config: from: .*faults.*device\.json"):
+        dataset.other_studies([Path()])
 
 
 def test_the_config_of_a_published_study_can_be_used() -> None:
@@ -237,7 +252,24 @@ def test_a_further_study_must_have_tables_and_the_same_kind_of_gpu(tmp_path: Pat
         dataset.other_studies([h200, tmp_path], "DATA")
     with pytest.raises(DataSetError, match="was measured on NVIDIA H100 80GB HBM3, not on NVIDIA H200; leave"):
         dataset.other_studies([h200, h100])
-    assert Path(h200 / "tables/summary.csv") in dataset.fact_files([h200])
+    for path, message in (
+        (tmp_path / "nothing", "does not exist"),
+        (PUBLISHED / "h200", "has no tables/, .* give one of its studies: eager, "),
+        (PUBLISHED / "literature.csv", "is a file, and a further study is read from its folder"),
+    ):
+        with pytest.raises(DataSetError, match=rf"^config: from: {path} {message}"):
+            dataset.other_studies([h200, path])
+
+
+def test_a_further_study_must_be_as_it_was_published(tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(PUBLISHED / "h200/faults", tmp_path / "faults"))
+    assert copy in dataset.other_studies([PUBLISHED / "h200/load", copy])
+    table = copy / "tables/isolation.csv"
+    table.write_text(table.read_text().replace("0", "1"))
+    with pytest.raises(DataSetError, match=r"^DATA: .*isolation\.csv"):
+        dataset.other_studies([PUBLISHED / "h200/load", copy], "DATA")
+    study = PUBLISHED / "h200/load"
+    assert study / "tables/summary.csv" in dataset.fact_files([study])
 
 
 def test_a_question_takes_given_keys_and_else_those_of_the_data_set() -> None:

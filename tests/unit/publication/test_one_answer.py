@@ -156,6 +156,7 @@ def test_memory_that_another_study_knows_counts_with_its_source() -> None:
 def test_wrong_answers_that_a_further_study_found_are_a_caution(tmp_path: Path) -> None:
     mine = tmp_path / "mine/conformance/tables"
     mine.mkdir(parents=True)
+    shutil.copy(H200 / "jobs/manifest.json", mine.parent)
     rows = [f"mps,{n},answers,{wrong},{verdict}" for n, wrong, verdict in ((7, 2, "broken"), (3, 0, "kept"))]
     (mine / "conformance.csv").write_text("\n".join(["strategy,replicas,promise,measured,verdict", *rows, ""]))
     found = decide.read_results(H200 / "jobs", H200 / "jobs", [mine.parent]).known.wrong_answers

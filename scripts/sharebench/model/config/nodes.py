@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 from sharebench.model.capabilities import has_nvidia_gpu, resolve_node_kind
 from sharebench.model.config.files import is_file
@@ -29,23 +30,30 @@ def problems(config: StudyConfig, kind: str) -> Iterator[str]:
 def with_python(config: StudyConfig) -> StudyConfig:
     """The config with the path of the interpreter of tenants on this host's GPU, where it gives none and one is found.
 
-    Without .venv-gpu `auto` is the interpreter of snakemake or one on the PATH, the first that has torch.
+    Without .venv-gpu `auto` is the interpreter of snakemake or one on the PATH, the first that has
+    what every tenant imports.
     """
     is_here = not config["from"] and not config["measured_elsewhere"] and has_nvidia_gpu()
     if not is_here or resolve_node_kind(config["node"]) != "nvidia":
         return config
     python, found = config["nvidia"]["python"], None
     if has_own_python(python):
-        found = python if "/" in python else shutil.which(python)
+        found = python if "/" in python else _on_path(python)
     elif gpu_python(python) is None:
-        on_path = filter(None, map(shutil.which, ("python3", "python")))
-        found = next(filter(_has_torch, (sys.executable, *on_path)), None)
+        on_path = filter(None, map(_on_path, ("python3", "python")))
+        found = next(filter(_has_frameworks, (sys.executable, *on_path)), None)
     return {**config, "nvidia": {**config["nvidia"], "python": found or python}}
 
 
+def _on_path(word: str) -> str | None:
+    """The absolute path of a program, since PATH may have relative folders."""
+    return str(Path(found).absolute()) if (found := shutil.which(word)) else None
+
+
 @cache
-def _has_torch(python: str) -> bool:
-    program = "import sys; from importlib.util import find_spec; sys.exit(find_spec('torch') is None)"
+def _has_frameworks(python: str) -> bool:
+    needed = ("torch", "numpy", "prometheus_client")
+    program = f"import sys; from importlib.util import find_spec; sys.exit(not all(map(find_spec, {needed})))"
     try:
         return subprocess.run([python, "-c", program], capture_output=True, timeout=20).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
@@ -80,7 +88,8 @@ def _gpu_host(options: NvidiaOptions) -> Iterator[str]:
             "run `make gpu-env`, or name one that has it, or set node: cpu for the stand-in"
         )
     elif not is_file(python):
-        yield f"nvidia.python: {quoted(str(python))} is not a file; give the path of a Python interpreter"
+        where = quoted(str(python))
+        yield f"nvidia.python: {where} is not a file, nor on the PATH; give the path of a Python interpreter"
     if options["hami_core"] is not None and not is_file(options["hami_core"]):
         yield f"nvidia.hami_core: {quoted(options['hami_core'])} is not a file; give the path of HAMi-core's libvgpu.so"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from sharebench.core.files import Refusal, read_json
+from sharebench.core.files import DamagedFile, Refusal, read_json
 from sharebench.model.promises import BROKEN
 from sharebench.model.study_config import StudyConfig, from_json
 from sharebench.read.cells.rows import group_by
@@ -21,6 +21,8 @@ COLUMNS = {
     "conformance": ["strategy", "replicas", "promise", "measured", "verdict"],
 }
 """What is read of these tables."""
+NUMBERS = {"n": float, "failed": float, "replicas": int, "measured": float}
+"""Those of them that are numbers."""
 
 
 @dataclass(frozen=True)
@@ -36,19 +38,59 @@ class Known:
 
 def known(root: Path, others: Sequence[Path], config: StudyConfig, rows: Sequence[SummaryRow]) -> Known:
     """What the study at `root` and `others` know. Raises Refusal for a table that is none."""
-    studies = {"": root, **{f"{other.resolve().parent.name}/{other.resolve().name}": other for other in others}}
+    there = [_config(other) for other in others]
+    named = dict(zip(_names(others), zip(others, there, strict=True), strict=True))
     faults, promises = (
-        {name: found for name, folder in studies.items() if (found := table(folder, kind)) is not None}
-        for kind in COLUMNS
+        {name: found for name, found in _tables(kind, root, named, config) if found is not None} for kind in COLUMNS
     )
-    return Known(measured_faults(faults), _wrong_answers(promises), _memory(studies, config, rows))
+    return Known(measured_faults(faults), _wrong_answers(promises), _memory(named, config, rows))
+
+
+def _names(folders: Sequence[Path]) -> list[str]:
+    """The last two parts of each path, or as many as tell the folders apart."""
+    parts = [folder.resolve().parts for folder in folders]
+    count = 2
+    while len({each[-count:] for each in parts}) < len(parts):
+        count += 1
+    return ["/".join(each[-count:]) for each in parts]
+
+
+def _config(folder: Path) -> StudyConfig:
+    path = folder / "manifest.json"
+    try:
+        return from_json(read_json(path, "config")["config"])
+    except (OSError, DamagedFile, AttributeError, KeyError, TypeError, ValueError):
+        raise Refusal(f"{path}: missing or damaged; get that study again, or leave it out") from None
+
+
+def _tables(
+    kind: str, root: Path, others: Mapping[str, tuple[Path, StudyConfig]], config: StudyConfig
+) -> Iterator[tuple[str, pd.DataFrame | None]]:
+    """A table of each study, by its name, with the strategies that are the same as here."""
+    yield "", table(root, kind)
+    for name, (folder, there) in others.items():
+        found = table(folder, kind)
+        yield name, None if found is None else found[found["strategy"].isin(_same_strategies(there, config))]
+
+
+def _same_strategies(there: StudyConfig, config: StudyConfig) -> set[str]:
+    ours = config["strategy_catalogue"]
+    return {
+        name
+        for name, each in there["strategy_catalogue"].items()
+        if name in ours
+        and each.changed(replicas=None, description="") == ours[name].changed(replicas=None, description="")
+    }
 
 
 def table(folder: Path, name: str) -> pd.DataFrame | None:
     """A study's table; None where it has none."""
     path = folder / "tables" / f"{name}.csv"
     try:
-        return read_table(path, COLUMNS.get(name)) if path.is_file() else None
+        if not path.is_file():
+            return None
+        found = read_table(path, COLUMNS.get(name))
+        return found.astype({column: kind for column, kind in NUMBERS.items() if column in COLUMNS.get(name, ())})
     except ValueError as error:
         raise Refusal(f"{path}: not a table ({error}); get that study again, or remove its folder") from None
 
@@ -95,25 +137,31 @@ def _wrong_answers(tables: Mapping[str, pd.DataFrame]) -> dict[tuple[str, int], 
 
 
 def _memory(
-    studies: Mapping[str, Path], config: StudyConfig, rows: Sequence[SummaryRow]
+    others: Mapping[str, tuple[Path, StudyConfig]], config: StudyConfig, rows: Sequence[SummaryRow]
 ) -> dict[tuple[str, str], tuple[int, str]]:
     by_workload = group_by(rows, lambda row: row.workload)
     unknown = {name for name, own in by_workload.items() if tenants_in_memory(own) is None}
     found: dict[tuple[str, str], tuple[int, str]] = {}
-    for name, folder in studies.items() if unknown else ():
-        for key, tenants in _memory_of(folder, unknown, config) if name else ():
+    for name, (folder, there) in others.items() if unknown else ():
+        try:
+            own = list(_memory_of(folder, unknown, there, config))
+        except (KeyError, TypeError, ValueError) as error:
+            raise Refusal(f"{folder}/tables/summary.csv: damaged ({error}); get that study again") from None
+        for key, tenants in own:
             if key not in found or tenants < found[key][0]:
                 found[key] = tenants, _measured_in([name])
     return found
 
 
-def _memory_of(folder: Path, workloads: set[str], config: StudyConfig) -> Iterator[tuple[tuple[str, str], int]]:
-    """By strategy and workload, of the workloads that are the same there."""
-    summary, path = table(folder, "summary"), folder / "manifest.json"
-    if summary is None or not path.is_file():
+def _memory_of(
+    folder: Path, workloads: set[str], there: StudyConfig, config: StudyConfig
+) -> Iterator[tuple[tuple[str, str], int]]:
+    """By strategy and workload, of those that are the same there."""
+    if (summary := table(folder, "summary")) is None:
         return
-    there = from_json(read_json(path, "config")["config"])["workload_catalogue"]
-    same = {name for name in workloads & there.keys() if there[name] == config["workload_catalogue"].get(name)}
-    known_rows = [row for row in summary_rows(summary[summary["workload"].isin(same)]) if row.tenants_that_fit]
+    entries, ours = there["workload_catalogue"], config["workload_catalogue"]
+    same = {name for name in workloads & entries.keys() if entries[name] == ours.get(name)}
+    summary = summary[summary["workload"].isin(same) & summary["strategy"].isin(_same_strategies(there, config))]
+    known_rows = [row for row in summary_rows(summary) if row.tenants_that_fit]
     for key, own in group_by(known_rows, lambda row: (row.strategy, row.workload)).items():
         yield key, min(row.tenants_that_fit or 0 for row in own)
