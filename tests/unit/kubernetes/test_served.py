@@ -4,14 +4,17 @@ import json
 from typing import Any, cast
 
 import pytest
+from unit.kubernetes.test_pods import access_of
 from unit.kubernetes.test_user_containers import NEEDS, OWNER, container, environment, spec_of
 
+from sharebench.measure.cell.prometheus.procedure import ANNOTATIONS
 from sharebench.measure.nodes.contract import Grant, NodeError
 from sharebench.measure.nodes.kubernetes.cluster.api import Json
 from sharebench.measure.nodes.kubernetes.pods import program
 from sharebench.measure.nodes.kubernetes.pods.overlay import apply_overlay, client_part
 from sharebench.measure.nodes.kubernetes.pods.pod import CellContext
 from sharebench.measure.nodes.kubernetes.pods.served import ServedEndpoint, ServedPod
+from sharebench.measure.nodes.kubernetes.pods.tenants import PodTenants
 from sharebench.measure.nodes.kubernetes.preflight.rights import needed_rights
 
 SERVICE = {"client": "service"}
@@ -51,7 +54,7 @@ def test_the_observer_in_the_servers_pod_sends_no_load_and_only_this_pod_is_behi
     pod = program.user_pod(place, OWNER, spec, LOAD, 1, NEEDS, "secret", None, 60, "restricted")
     given = arguments(pod)
     assert given["--program"] == "scrape"
-    assert json.loads(given["--params"]) == {"port": 9000, "path": "/health"}
+    assert json.loads(given["--params"])["port"] == 0, "not even at the edges of a window"
     service = program.service(place, OWNER, spec, 1)
     assert service["spec"]["ports"] == [{"port": 9000, "targetPort": 9000}]
     assert service["metadata"]["ownerReferences"][0]["uid"] == "the-uid", "it goes with the cell's ConfigMap"
@@ -86,6 +89,40 @@ def test_what_the_overlay_gives_the_client_it_has_in_its_own_pod() -> None:
     assert environment(container(made, "client"))["KEY"] == "2"
     assert made["spec"]["imagePullSecrets"] and "initContainers" not in made["spec"]
     assert made["metadata"]["labels"]["team"] == "a"
+
+
+def test_what_only_the_server_mounts_or_claims_its_client_does_not_wait_for() -> None:
+    volumes, claims = [[{"name": f"{what}-{whose}"} for whose in ("weights", "keys")] for what in ("v", "c")]
+    tenant = {"name": "tenant", "volumeMounts": [{"name": "v-weights", "mountPath": "/w"}]}
+    spec = {"containers": [tenant], "volumes": volumes, "resourceClaims": claims}
+    given = client_part({"spec": spec})["spec"]
+    assert not given["volumes"] and not given["resourceClaims"]
+    own = {
+        "name": "client",
+        "volumeMounts": [{"name": "v-keys", "mountPath": "/k"}],
+        "resources": {"claims": [{"name": "c-keys"}]},
+    }
+    given = client_part({"spec": spec | {"containers": [tenant, own]}})["spec"]
+    assert (given["volumes"], given["resourceClaims"]) == ([{"name": "v-keys"}], [{"name": "c-keys"}])
+
+
+class Taking:
+    """A fake of `Api` that takes every object."""
+
+    def create(self, _: str, body: Json) -> Json:
+        return body | {"metadata": body["metadata"] | {"uid": "u"}, "spec": {**MADE["spec"], **body.get("spec", {})}}
+
+
+@pytest.mark.parametrize(("options", "ports"), [(SERVICE, [None, "18765"]), ({}, ["18765"])])
+def test_the_pod_with_the_metrics_has_the_annotations(options: dict[str, Any], ports: list[str | None]) -> None:
+    spec, place = spec_of(image="server:1", port=9000, options=options)
+    access: Any = access_of(Taking(), cell_objects=lambda _: [], pod_needs=lambda *_: NEEDS)
+    access.cluster.__dict__ |= {"options": place.options, "pod_security": "restricted"}
+    timeouts = {"start_seconds": 1, "record_seconds": 1}
+    settings: Any = {"timeouts": timeouts, "loads": [LOAD] * 2, "pod_annotations": ANNOTATIONS}
+    unit = PodTenants(access, "abc", spec, settings, "pod-ip").prepare([Grant(0, 0)])[0]
+    given = [body["metadata"]["annotations"].get("prometheus.io/port") for body in unit.bodies]
+    assert given == ports
 
 
 def test_only_cells_with_a_service_depend_on_it() -> None:

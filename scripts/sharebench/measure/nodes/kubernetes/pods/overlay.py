@@ -53,10 +53,15 @@ def apply_overlay(pod: Json, overlay: Json) -> Json:
 
 
 def client_part(overlay: Json) -> Json:
-    """The overlay for the pod of a client alone: without other containers, and without the volumes that these mount."""
+    """The overlay for the pod of a client alone: without other containers, and what only these mount or claim."""
     spec = {key: value for key, value in (overlay.get("spec") or {}).items() if key != "initContainers"}
-    if "containers" in spec:
-        spec["containers"] = [each for each in spec["containers"] if each.get("name") == manifest.CLIENT_CONTAINER]
+    own = [each for each in spec.get("containers") or () if each.get("name") == manifest.CLIENT_CONTAINER]
+    mounts = [mount for each in own for kind in ("volumeMounts", "volumeDevices") for mount in each.get(kind) or ()]
+    claims = [claim for each in own for claim in (each.get("resources") or {}).get("claims") or ()]
+    for key, elements in (("containers", own), ("volumes", mounts), ("resourceClaims", claims)):
+        if spec.get(key):
+            names = {each.get("name") for each in elements}
+            spec[key] = [each for each in spec[key] if each.get("name") in names]
     return {**overlay, "spec": spec}
 
 

@@ -218,8 +218,9 @@ def user_pod(
         run["program"] = "exit"
     elif workload.kind == "command" or is_served(place, workload):
         run["program"] = "scrape"
-        path = workload.metrics.path if workload.kind == "command" else workload.ready.path or "/"
-        run["params"] = json.dumps({"port": port, "path": path})
+        scraped = {"port": port, "path": workload.metrics.path}
+        # Nothing listens on port 0, so that an observer next to a served server sends it no requests.
+        run["params"] = json.dumps(scraped if workload.kind == "command" else {"port": 0, "path": "/"})
     else:
         run["params"] = json.dumps(_client_params(workload, f"http://127.0.0.1:{port}"))
     client = _client_container(place, spec, load, index, token, watched_cell, run)

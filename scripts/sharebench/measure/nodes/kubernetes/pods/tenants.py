@@ -4,7 +4,7 @@ import json
 import select
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from secrets import token_hex
 
 from sharebench.core.units import NS
@@ -24,11 +24,14 @@ from sharebench.measure.nodes.kubernetes.pods.watch import PodWatcher, call_for_
 from sharebench.measure.nodes.tenants.endpoint import HttpEndpoint
 from sharebench.measure.nodes.tenants.tenant_set import TenantSet
 from sharebench.model.spec import Spec
+from sharebench.model.user_manifest import CLIENT_PORT
 
 # Added to the longest duration of a cell. After it, pods end by themselves if no driver is left to delete them.
 POD_LIFETIME_MARGIN_SECONDS = 300
 # The watch shows a pod that the API server has accepted, unless it was deleted at once.
 FIRST_SIGHT_SECONDS = 120.0
+# By which Prometheus finds the metrics, as scrape configs for pods have it by convention.
+PORT_ANNOTATION = "prometheus.io/port"
 
 
 class PodTenants(TenantSet[TenantPod]):
@@ -92,7 +95,11 @@ class PodTenants(TenantSet[TenantPod]):
         client = program.client_pod(
             self.place, owner, self.spec, load, index, token, watched, self._lifetime_seconds, made
         )
+        client["metadata"]["annotations"] |= self._annotations(CLIENT_PORT)
         return ServedPod(self.context, grant, body, apply_overlay(client, client_part(self.place.options["pod"])))
+
+    def _annotations(self, port: int) -> Mapping[str, str]:
+        return self.annotations and {**self.annotations, PORT_ANNOTATION: str(port)}
 
     @property
     def _lifetime_seconds(self) -> int:
@@ -117,7 +124,9 @@ class PodTenants(TenantSet[TenantPod]):
             arguments = manifest.command_line(self.spec, load, index, python, TENANT_PORT, run, watched_cell)
             container = manifest.tenant_container(arguments, needs, token, options)
             pod = manifest.tenant_pod(self.place, owner, index, [container], needs, seconds)
-        pod["metadata"]["annotations"] |= self.annotations
+        if not program.is_served(self.place, workload):
+            # Else the pod of the client has the metrics.
+            pod["metadata"]["annotations"] |= self._annotations(CLIENT_PORT if workload.is_program else TENANT_PORT)
         if self.spec.fault is not None:
             # The first process of a PID namespace ignores the signals that it sends itself.
             pod["spec"]["shareProcessNamespace"] = True
