@@ -97,7 +97,7 @@ def begin_run():
     GIVING_BACK = giving_back.GivingBack(STUDY, CLAIM)
     PROGRESS = progress.Progress(CLAIM)
     CLAIM.cleanups.append(PROGRESS.stop)
-    interrupts.end_run_at_first(lifecycle.left_line(CLAIM))
+    interrupts.end_run_at_first(lifecycle.left_line(CLAIM, GIVING_BACK.is_back))
 
 
 def end_run(succeeded):

@@ -192,7 +192,11 @@ def test_a_node_that_could_not_be_restored_is_named_with_the_command(
     claim = lifecycle.begin(planned, results, {"run_cell": []}, ["snakemake"], "", config_words=words)
     monkeypatch.setattr(SimulatedNode, "current", lambda _: "mps")
     command = "sharebench restore --config node=simulated"
-    assert lifecycle.left_line(claim) == f"the node is left as it is; restore it: {command}"
+    back: list[str] = []
+    line = lifecycle.left_line(claim, lambda may_wait: bool(back) and not may_wait)
+    assert line() == f"the node is left as it is; restore it: {command}"
+    back.append("by the run itself")
+    assert line() == "left at once; the same command again does only what is missing"
     monkeypatch.setattr(SimulatedNode, "restore", refuse)
     assert not lifecycle.finish(claim, planned, [], no_closing_lines)
     lines = capsys.readouterr().err.splitlines()

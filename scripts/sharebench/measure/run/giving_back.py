@@ -30,11 +30,11 @@ class GivingBack:
             self._is_waiting = False
             self._thread.start()
 
-    def is_back(self) -> bool:
-        """Whether the nodes are as they were; waits while that is under way. The end of the run tries a failed one."""
-        if self._thread.is_alive():
+    def is_back(self, may_wait: bool) -> bool:
+        """Whether the nodes are as they were. The end of the run, which may wait for that, tries a failed one."""
+        if may_wait and self._thread.is_alive():
             lifecycle.say_restoring(self._study)
-        if self._thread.ident is not None:
+        if may_wait and self._thread.ident is not None:
             self._thread.join()
         return self._is_back
 
@@ -43,8 +43,8 @@ class GivingBack:
             nodes = open_nodes(self._study, self._claim.results, self._claim.record.get("devices", ()))
             for node in nodes:
                 node.restore()
-            # After all: the end of the run restores all again where one could not be, for which it must hold them.
-            for node in nodes:
-                node.release()
+            # All are, or the end of the run restores all again, for which it must hold them.
             self._is_back = True
+            for node in nodes:
+                lifecycle.release_node(node)
             print("all cells are measured, and the node is back as it was", file=sys.stderr, flush=True)

@@ -66,7 +66,7 @@ def relative_argv(argv: Sequence[str]) -> list[str]:
     return [name, *map(redact, argv[1:])]
 
 
-def _release_node(node: Node) -> None:
+def release_node(node: Node) -> None:
     # A lease that cannot be released expires, since it is no longer renewed.
     with contextlib.suppress(NodeError, OSError):
         node.release()
@@ -117,7 +117,7 @@ def begin(
     for node in nodes:
         try:
             node.claim(claim.run_id)
-            claim.cleanups.append(partial(_release_node, node))
+            claim.cleanups.append(partial(release_node, node))
             # The node of a cluster sweeps when it is restored, and then foreign pods may run on it.
             if not (is_restore and node.kind == "kubernetes"):
                 node.sweep()
@@ -177,13 +177,19 @@ def restore_command(config_words: Sequence[str]) -> str:
     return command if is_here else f"cd {shlex.quote(str(folder))} && {command}"
 
 
-def left_line(claim: ownership.Claim) -> str:
-    """What a run says that the user leaves before it has ended in order."""
+def _never_back(may_wait: bool) -> bool:
+    return False
+
+
+def left_line(claim: ownership.Claim, is_back: Callable[[bool], bool] = _never_back) -> Callable[[], str]:
+    """Returns what a run says that the user leaves at that moment, before it has ended in order."""
+    in_order = "left at once; the same command again does only what is missing"
     run = claim.current_record()
     nodes = open_nodes(Study(run["config"]), Path(), run.get("devices", ()))
     if NODE_RULES.isdisjoint(run["jobs"]) or all(node.state_outlives_run for node in nodes):
-        return "left at once; the same command again does only what is missing"
-    return f"the node is left as it is; restore it: {claim.restore_command}"
+        return lambda: in_order
+    changed = f"the node is left as it is; restore it: {claim.restore_command}"
+    return lambda: in_order if is_back(False) else changed
 
 
 def say_restoring(study: Study) -> None:
@@ -212,21 +218,22 @@ def finish(
     study: Study,
     unfinished: Sequence[Path] | None,
     closing_lines: Callable[[Path], list[str]],
-    is_back: Callable[[], bool] = lambda: False,
+    is_back: Callable[[bool], bool] = _never_back,
 ) -> bool:
     """End what is left of the run, restore the node, print how the run went, and release results and node.
 
     `unfinished` is None after success, else the logs of the unfinished jobs: they are shown, and the cells that were
     measured get tables under partial/. `closing_lines` are those of finished results. `is_back` returns whether the
-    node was restored before. Returns whether the node is as it was.
+    node was restored before, and waits for that if it may. Returns whether the node is as it was.
     """
     results = claim.results
     run = claim.current_record()
-    with interrupts.left_at_once(left_line(claim)):
+    with interrupts.left_at_once(left_line(claim, is_back)):
         claim.end_processes()
-        is_done = NODE_RULES.isdisjoint(run["jobs"]) or is_back()
+        is_done = NODE_RULES.isdisjoint(run["jobs"]) or is_back(True)
         failures = [] if is_done else _restore_nodes(study, claim, run.get("devices", ()))
-    with interrupts.left_at_once("no tables of what was measured until now; the same command again makes them"):
+    no_tables = "no tables of what was measured until now; the same command again makes them"
+    with interrupts.left_at_once(lambda: no_tables):
         if unfinished is None:
             closing = closing_lines(results) if "report" in run["jobs"] else []
             lines = [part for line in closing for part in console.wrap_text(line)]
