@@ -40,8 +40,13 @@ def manual() -> str:
 
 
 def names(catalogue: str) -> str:
-    entries = ", ".join(f"`{name}`" for name in yaml.safe_load(BUILT_IN[catalogue].read_text("utf-8"))[catalogue])
-    return textwrap.fill(f"Built in: {entries}.", 120, break_on_hyphens=False) + "\n"
+    entries = yaml.safe_load(BUILT_IN[catalogue].read_text("utf-8"))[catalogue]
+    kinds = {"Built in": False, "Only for clusters": True}
+    listed = {
+        kind: [f"`{name}`" for name in entries if ("access" in entries[name]) == of] for kind, of in kinds.items()
+    }
+    text = " ".join(f"{kind}: {', '.join(group)}." for kind, group in listed.items() if group)
+    return textwrap.fill(text, 120, break_on_hyphens=False) + "\n"
 
 
 def _without_links(value: Any, key: str = "") -> Any:
