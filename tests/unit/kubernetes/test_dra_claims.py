@@ -228,7 +228,11 @@ def test_each_tenant_has_a_claim_for_the_one_gpu_and_an_even_part_of_its_memory(
         (gpu(0), 3, "takes one claim at a time; have the DRA driver .* gate ConsumableShares"),
         (sharable(), 7, None),
         (sharable(shares="5"), 5, None),
-        (sharable(shares="5"), 7, "gives the GPU to 5 claims .*, and 7 tenants have one each"),
+        (
+            sharable(shares="5"),
+            7,
+            "to 5 claims, and 7 tenants .* fewer replicas, or set CONSUMABLE_SHARES .* to 7 or unlimited",
+        ),
     ],
 )
 def test_a_gpu_that_does_not_take_so_many_claims_is_refused(

@@ -168,7 +168,8 @@ def _refused_claims(gpus: Sequence[DraDevice], replicas: int) -> str | None:
         )
     if gpus and (shares := gpus[0].capacity_bytes.get("shares", replicas)) < replicas:
         return (
-            f"the DRA driver gives the GPU to {shares} claims (CONSUMABLE_SHARES), and {replicas} tenants have one each"
+            f"the DRA driver gives the GPU to {shares} claims, and {replicas} tenants have one each; take fewer "
+            f"replicas, or set CONSUMABLE_SHARES of its gpus container to {replicas} or unlimited"
         )
     return None
 
