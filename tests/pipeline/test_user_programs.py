@@ -75,13 +75,17 @@ def test_a_script_with_its_own_metrics_runs_unmodified_in_two_tenants(untouched:
     for index, tenant in enumerate(record["tenants"]):
         notes = np.loadtxt((untouched.root / f"tmp/notes-{index}").read_text().splitlines()[:-1])
         begun, ended = notes[:, 0], notes[:, 1]
-        start = record["window"]["start_monotonic_seconds"] + tenant["scrape"]["offset_seconds"]
-        inside = (begun >= start) & (begun < start + tenant["scrape"]["seconds"])
-        mean, own_mean = tenant["sum_seconds"] / tenant["count"], (ended - begun)[inside].mean()
-        error, rate_error = tenant["scrape"]["mean_error_ratio"], tenant["scrape"]["rate_error_ratio"]
-        # On a busy machine a scrape may come so late that its error bound is 100 % or more.
-        assert error >= 1 or own_mean == pytest.approx(mean, rel=error / (1 - error))
-        assert rate_error >= 1 or inside.sum() == pytest.approx(tenant["count"], rel=rate_error / (1 - rate_error))
+        scrape = tenant["scrape"]
+        start = record["window"]["start_monotonic_seconds"] + scrape["offset_seconds"]
+        # Neither moment is known better than the round trips, and a program that shares a core runs in bursts, so its
+        # rate in them may be any. The notes give limits: what surely was inside, and what may have been. An iteration
+        # that has ended may be observed late, one at each edge.
+        error = scrape["seconds_error"]
+        surely = (begun >= start + error) & (ended < start + scrape["seconds"] - error)
+        maybe = (ended >= start - error) & (begun < start + scrape["seconds"] + error)
+        busy = ended - begun
+        assert surely.sum() - 1 <= tenant["count"] <= maybe.sum() + 1
+        assert busy[surely].sum() - busy.max() <= tenant["sum_seconds"] <= busy[maybe].sum() + busy.max()
 
     (row,) = rows(untouched.results / "tables/summary.csv")
     worst = 100 * max(max(t["scrape"]["rate_error_ratio"], t["scrape"]["mean_error_ratio"]) for t in record["tenants"])
