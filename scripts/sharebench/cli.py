@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sharebench.core import console
+from sharebench.core.emphasis import show
 from sharebench.core.files import REPOSITORY, Refusal
 from sharebench.model.config.files import (
     FILE_OPTIONS,
@@ -285,7 +286,7 @@ def _plain(text: str) -> str:
 
 def _say(text: str) -> None:
     try:
-        print(_plain(text), flush=True)
+        show(_plain(text))
     except BrokenPipeError:
         # A reader such as `head` has seen enough. Python writes the rest when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from sharebench.core import console
+from sharebench.core.emphasis import show
 from sharebench.core.files import REPOSITORY, SCRIPTS
 from sharebench.core.redact import redact
 from sharebench.measure.nodes.contract import NodeError
@@ -243,7 +244,7 @@ def finish(
     # A closed terminal takes no text.
     with contextlib.suppress(OSError):
         for line in filter(None, lines + failures):
-            print(line, file=sys.stderr)
+            show(line, sys.stderr)
     return not failures
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from sharebench.core import emphasis
 from sharebench.core.files import REPOSITORY, Refusal
 from sharebench.measure.nodes.contract import NodeError
 from sharebench.measure.nodes.kubernetes.access.device_plugin import keys
@@ -162,7 +163,7 @@ def show(config: StudyConfig) -> int:
         reports = [inspect(study, each) for each in options]
     except NodeError as error:
         raise Refusal(f"failed: {error}") from None
-    print("\n".join(line for lines, _ in reports for line in lines), flush=True)
+    emphasis.show("\n".join(line for lines, _ in reports for line in lines))
     return 0 if all(is_fit for _, is_fit in reports) else 1
 
 

@@ -1,0 +1,28 @@
+"""Colour for the words that answer, where a terminal shows them; elsewhere the same text without it."""
+
+import re
+import sys
+from typing import TextIO
+
+PATTERNS = {
+    "bold green": r": take (?!a )\S+| {2}kept$",
+    "bold red": r" {2}broken$|^\d+ of \d+ cells (?!carry)\w+|^[1-9]\d* promises? broken|could not be restored",
+    "yellow": r"\bCaution\b|sharing brings nothing|^\d+ of \d+ cells carry a warning",
+    "cyan": r"\b(?:sharebench (?!--)\w+|snakemake) [^;]*$",
+}
+
+
+def show(text: str, stream: TextIO | None = None) -> None:
+    """Print the text. rich obeys NO_COLOR and TERM."""
+    stream = stream or sys.stdout
+    if not stream.isatty():
+        print(text, file=stream, flush=True)
+        return
+    # Imported late: jobs and pipes need no colours.
+    from rich.console import Console
+    from rich.text import Text
+
+    shown = Text(text)
+    for style, pattern in PATTERNS.items():
+        shown.highlight_regex(re.compile(pattern, re.MULTILINE), style)
+    Console(file=stream).print(shown, soft_wrap=True)
