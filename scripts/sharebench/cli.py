@@ -161,6 +161,8 @@ def advise(
     dataset.check_complete(study, "DATA")
     given = {key: value for key, value in asked.items() if value is not None}
     limits = _words(slo)
+    if "none" in limits and len(limits) > 1:
+        raise Refusal("--slo none: it asks for no limit; leave it out, or the others")
     given |= {"slo": None if limits == ["none"] else _pairs("slo", limits)} if limits else {}
     config = load(study.config | given)
     config["workloads"] = _words(workloads)

@@ -86,6 +86,7 @@ def test_the_help_is_an_index_with_a_line_for_each_command(capsys: pytest.Captur
         ),
         (f"advise {DATA} --tenants 0", "config: tenants: 0 is below 1; "),
         (f"advise {DATA} --slo 50", "--slo 50: it is not KEY=VALUE"),
+        (f"advise {DATA} --slo none --slo latency_ms=4", "--slo none: it asks for no limit; "),
         (f"advise {DATA} --slo speed=50", "config: slo: 'speed' is an unknown key; "),
         (f"advise {DATA} none", "DATA: none does not exist"),
         (f"advise {DATA} --workloads none", "config: workloads: none: not in "),
