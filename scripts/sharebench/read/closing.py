@@ -33,6 +33,7 @@ REMEDIES = {
     "outage": "most requests failed for a while; see the server's log",
     "new_connections": "the server closes connections, which costs latency; let it keep them",
     "generator_cost": "our client took much of the latency; give it more cores",
+    "generator_gap": "our client made closed loads slower; give it cores, ask for more per request, or set rate_hz",
     "token_count": "the server counts other tokens than came with text; see usage in the record",
     "server_elsewhere": "the server runs elsewhere, so the strategy was not proved",
     "left_running": "processes of the program went on after its end; stop them there",

@@ -385,6 +385,7 @@ WARNING = _by_name(
     load.outage,
     programs.new_connections,
     programs.generator_cost,
+    programs.generator_gap,
     programs.token_count,
     programs.server_elsewhere,
     programs.left_running,

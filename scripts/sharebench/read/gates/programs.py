@@ -4,7 +4,7 @@ import math
 
 from sharebench.model.records.record import window_seconds
 from sharebench.model.records.types import CellRecord, TenantRecord
-from sharebench.read.gates.verdict import UNKNOWN, Verdict, at_most, at_most_if_known, worst_verdict
+from sharebench.read.gates.verdict import UNKNOWN, Verdict, at_most, at_most_if_known, load_of, worst_verdict
 from tenant.contract import Scrape
 
 # The moments of the scrapes and the iterations at the edges leave an error in every number; beyond this it says little.
@@ -12,8 +12,13 @@ SCRAPE_RATIO = 0.25
 # A client that computes for half of the time of its requests measures itself; a tenth is a small share of a latency.
 GENERATOR_BOUND_RATIO = 0.5
 GENERATOR_COST_RATIO = 0.1
+# A client that keeps a closed load's requests out of flight for longer than this share of the time lowers its rate by
+# more than tools agree on.
+GENERATOR_GAP_RATIO = 0.03
 # Where most requests connect, latency is that of the server and of connecting to it.
 NEW_CONNECTIONS_RATIO = 0.5
+# The beginning of the reason of a request that failed by its answer.
+ANSWERED = "status "
 # The promise of the client's other numbers. An end mark that a server counts exceeds it in answers below 100 tokens.
 TOKEN_COUNT_RATIO = 0.01
 
@@ -123,6 +128,30 @@ def generator_cost(record: CellRecord) -> Verdict | None:
     """CPU time of the client over the sum of all latencies: its visible part of each latency."""
     message = "of the latencies {:.0%} may be the client's own time"
     return _client_verdict(record, GENERATOR_COST_RATIO, math.inf, message)
+
+
+def generator_gap(record: CellRecord) -> Verdict | None:
+    """Share of the time that requests of a closed load were not in flight, between an answer and the next request."""
+    judged = [
+        (gap, GENERATOR_GAP_RATIO, tenant["index"])
+        for tenant in record["tenants"]
+        if (gap := _gap_share(tenant)) is not None
+    ]
+    message = "between two requests the client of tenant {tenant} took {value:.1%} of the time: rates are so much too low"
+    return worst_verdict(judged, message)
+
+
+def _gap_share(tenant: TenantRecord) -> float | None:
+    """One less the requests in flight over those that the load asks for; None for an open load, or where unknown.
+
+    After a request that the server took no part in the client pauses, and one that never ended is not counted.
+    """
+    load = load_of(tenant)
+    asked, in_flight = load.get("concurrency"), load["in_flight_mean"]
+    has_paused = any(not reason.startswith(ANSWERED) for reason in tenant.get("errors_by_reason", {}))
+    if asked is None or in_flight is None or load["arrival"] != "closed" or has_paused or load["censored"]:
+        return None
+    return 1 - in_flight / asked
 
 
 def new_connections(record: CellRecord) -> Verdict | None:

@@ -46,8 +46,8 @@ OPTIONAL_METRICS = (
 GOODPUT = "goodput_total_hz"
 # Metrics that are not a mean of one value per cell.
 DERIVED = ("slowdown", *FORMULAS, "isolation_index")
-# Warnings whose message a note quotes: failures, and the share of the client.
-TOLD_WARNINGS = ("errors", "outage", "new_connections", "generator_cost", "token_count")
+# Warnings whose message a note quotes: failures, and the client's part.
+TOLD_WARNINGS = ("errors", "outage", "new_connections", "generator_cost", "generator_gap", "token_count")
 # Names of metrics in notes.
 METRIC_LABELS = {
     "memory_per_tenant_mib": "memory",
