@@ -170,3 +170,35 @@ def test_servers_are_measured_by_clients_and_may_fail(untouched: Checkout) -> No
     assert "1 of 4 cells crashed: dies, mps × 2: 1 of 2 tenants crashed: ended by itself with exit code 3" in printed
     assert "of 4 cells excluded by" in printed
     assert untouched.run(study="programs.yaml").ok().jobs == {}, "an outcome is not re-measured"
+
+
+def test_a_fast_server_has_a_warning_of_the_time_between_two_requests(untouched: Checkout) -> None:
+    """Our client takes about as long between two requests as this server for one."""
+    (untouched.root / "fast.yaml").write_text(
+        """
+node: cpu
+strategies: [exclusive]
+replicas: [1]
+repeats: 1
+baseline: none
+window_seconds: 1
+warmup: {min_iterations: 4, max_seconds: 1, tolerance_percent: 20}
+workloads: [fast]
+workload_catalogue:
+  fast:
+    kind: http
+    command: ["{python}", "{here}/examples/http_server.py", "{port}"]
+    request: {method: GET, path: /health}
+    load: {arrival: closed, concurrency: 2}
+"""
+    )
+    result = untouched.run(study="fast.yaml").ok()
+    (tenant,) = untouched.record("exclusive/fast/1/1")["tenants"]
+    gap = 1 - tenant["load"]["in_flight_mean"] / 2
+    assert gap > 0.03
+    (cell,) = rows(untouched.results / "tables/cells.csv")
+    assert "generator_gap" in cell["warnings"].split(";")
+    assert "generator_gap: our client made closed loads slower" in " ".join(result.out.split())
+    (row,) = rows(untouched.results / "tables/summary.csv")
+    if cell["valid"] == "True":
+        assert f"took {gap:.1%} of the time, which its rate lacks" in row["notes"]

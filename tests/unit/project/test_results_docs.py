@@ -181,6 +181,7 @@ def verdicts_of_a_clean_cell() -> dict[str, dict[str, object]]:
     third = tenant(2, closed_load(rng, 0.005, 0.1, 20.0), 20.0)
     server = served(third)
     server["generator"] |= {"lateness_p99_seconds": 0.0001, "connections": 0}
+    server["load"] |= {"concurrency": 1}
     server["output_tokens"] = {"count": 9, "source": "usage", "reported": 9, "counted": 9}
     server["timeline"]["errors"] = [0] * TIMELINE_SLOTS
     ended = tenant(3, load, 20.0) | {"measured_by": "exit", "job": {"left_running": 0}}

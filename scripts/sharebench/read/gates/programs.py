@@ -137,7 +137,7 @@ def generator_gap(record: CellRecord) -> Verdict | None:
         for tenant in record["tenants"]
         if (gap := _gap_share(tenant)) is not None
     ]
-    message = "between two requests the client of tenant {tenant} took {value:.1%} of the time: rates are so much too low"
+    message = "between two requests the client of tenant {tenant} took {value:.1%} of the time, which its rate lacks"
     return worst_verdict(judged, message)
 
 
