@@ -116,3 +116,5 @@ def test_the_workflow_of_ci_is_what_ci_runs() -> None:
     assert len(forms) == 2 and all(
         {"name", "description", "body"} <= yaml.safe_load(each.read_text()).keys() for each in forms
     )
+    asked = (ROOT / ".github/pull_request_template.md").read_text()
+    assert all(f"**{each}" in asked for each in ("What", "Why", "Tests", "Fingerprints"))
