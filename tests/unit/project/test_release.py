@@ -118,3 +118,11 @@ def test_the_workflow_of_ci_is_what_ci_runs() -> None:
     )
     asked = (ROOT / ".github/pull_request_template.md").read_text()
     assert all(f"**{each}" in asked for each in ("What", "Why", "Tests", "Fingerprints"))
+
+
+def test_the_catalogue_of_workflows_finds_this_one() -> None:
+    readme = (ROOT / "README.md").read_text().lower()
+    assert "snakemake" in readme and "workflow" in readme
+    assert (ROOT / "Snakefile").is_file() and list((ROOT / "rules").glob("*.smk"))
+    usage = yaml.safe_load((ROOT / ".snakemake-workflow-catalog.yml").read_text())["usage"]
+    assert "make run" in usage["mandatory-flags"]["desc"] and usage["report"]
