@@ -1,15 +1,19 @@
 """A server whose client is in another pod, and reaches it through a Service."""
 
 import json
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import yaml
 from unit.kubernetes.test_pods import access_of
 from unit.kubernetes.test_user_containers import NEEDS, OWNER, container, environment, spec_of
 
 from sharebench.measure.cell.prometheus.procedure import ANNOTATIONS
 from sharebench.measure.nodes.contract import Grant, NodeError
 from sharebench.measure.nodes.kubernetes.cluster.api import Json
+from sharebench.measure.nodes.kubernetes.cluster.foreign_pods import OWNER_LABEL
+from sharebench.measure.nodes.kubernetes.cluster.pod_monitor import pod_monitor
 from sharebench.measure.nodes.kubernetes.pods import program
 from sharebench.measure.nodes.kubernetes.pods.overlay import apply_overlay, client_part
 from sharebench.measure.nodes.kubernetes.pods.pod import CellContext
@@ -27,8 +31,8 @@ def arguments(made: Json) -> dict[str, str]:
     return dict(zip(line[2::2], line[3::2], strict=True))
 
 
-def client(made: Json = MADE, **options: Any) -> Json:
-    spec, place = spec_of(image="server:1", port=9000, options=SERVICE | options)
+def client(made: Json = MADE, image: str | None = "server:1", manifest: str | None = None, **options: Any) -> Json:
+    spec, place = spec_of(image=image, manifest=manifest, port=9000, options=SERVICE | options)
     return program.client_pod(place, OWNER, spec, LOAD, 1, "secret", None, 60, made)
 
 
@@ -89,6 +93,27 @@ def test_what_the_overlay_gives_the_client_it_has_in_its_own_pod() -> None:
     assert environment(container(made, "client"))["KEY"] == "2"
     assert made["spec"]["imagePullSecrets"] and "initContainers" not in made["spec"]
     assert made["metadata"]["labels"]["team"] == "a"
+
+
+def test_the_client_may_pull_from_the_registry_of_its_server(tmp_path: Path) -> None:
+    spec = {"imagePullSecrets": [{"name": "registry"}], "containers": [{"name": "web", "image": "server:1"}]}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"kind": "Pod", "spec": spec}))
+    made = client(image=None, manifest=str(tmp_path / "mine.yaml"))
+    assert made["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+    assert "imagePullSecrets" not in client()["spec"]
+
+
+def test_a_pod_monitor_selects_the_client_and_not_the_observer() -> None:
+    spec, place = spec_of(image="server:1", port=9000, options=SERVICE)
+    server = program.user_pod(place, OWNER, spec, LOAD, 1, NEEDS, "secret", None, 60, "restricted")
+    options: Any = {"scrape_seconds": 1, "labels": {}}
+    selector = pod_monitor(place.labels[OWNER_LABEL], OWNER_LABEL, "a-run", options)["spec"]["selector"]
+    (excluded,) = selector["matchExpressions"]
+    assert excluded["operator"] == "DoesNotExist"
+    for made, is_selected in ((server, False), (client(), True)):
+        labels = made["metadata"]["labels"]
+        assert selector["matchLabels"].items() <= labels.items()
+        assert (excluded["key"] not in labels) == is_selected
 
 
 def test_what_only_the_server_mounts_or_claims_its_client_does_not_wait_for() -> None:

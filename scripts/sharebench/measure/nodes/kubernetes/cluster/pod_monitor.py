@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from sharebench.measure.nodes.contract import NodeError
 from sharebench.measure.nodes.kubernetes.cluster.api import Api, ApiRefused, Json
+from sharebench.measure.nodes.kubernetes.cluster.foreign_pods import SERVER_LABEL
 
 if TYPE_CHECKING:
     from sharebench.model.config_nodes import PrometheusOptions
@@ -26,7 +27,10 @@ def pod_monitor(digest: str, node_label: str, run_id: str, section: "PrometheusO
             "labels": {**section["labels"], node_label: digest, RUN_LABEL: run},
         },
         "spec": {
-            "selector": {"matchLabels": {node_label: digest}},
+            "selector": {
+                "matchLabels": {node_label: digest},
+                "matchExpressions": [{"key": SERVER_LABEL, "operator": "DoesNotExist"}],
+            },
             "podMetricsEndpoints": [{"port": "metrics", "interval": interval, "scrapeTimeout": interval}],
         },
     }

@@ -9,6 +9,7 @@ from sharebench.measure.nodes.contract import NodeError, PlannedLoad
 from sharebench.measure.nodes.kubernetes.access.base import PodNeeds
 from sharebench.measure.nodes.kubernetes.cluster import restricted
 from sharebench.measure.nodes.kubernetes.cluster.api import Json
+from sharebench.measure.nodes.kubernetes.cluster.foreign_pods import SERVER_LABEL
 from sharebench.measure.nodes.kubernetes.pods import manifest
 from sharebench.measure.nodes.kubernetes.pods.overlay import strategic_merge
 from sharebench.measure.nodes.programs import fill_in, placeholder_values
@@ -150,7 +151,7 @@ def service(place: manifest.Place, owner: Json, spec: Spec, index: int) -> Json:
             "ownerReferences": [manifest.owner_reference(place, owner)],
         },
         "spec": {
-            "selector": {manifest.CELL_LABEL: place.cell, manifest.SERVER_LABEL: str(index)},
+            "selector": {manifest.CELL_LABEL: place.cell, SERVER_LABEL: str(index)},
             "ports": [{"port": port, "targetPort": port}],
         },
     }
@@ -177,6 +178,10 @@ def client_pod(
     container["securityContext"] = restricted.CONTAINER_SECURITY
     pod = manifest.tenant_pod(place, owner, index, [container], PodNeeds(), deadline_seconds)
     pod["metadata"]["name"] += "-client"
+    base, _ = _split_user_pod(spec.workloads[index])
+    if secrets := base["spec"].get("imagePullSecrets"):
+        # The client's image may be from the server's registry.
+        pod["spec"]["imagePullSecrets"] = secrets
     return pod
 
 
@@ -242,7 +247,7 @@ def user_pod(
     made = cast(Json, strategic_merge(base, pod))
     made["spec"]["securityContext"] = _pod_security(pod_security, made, level)
     if is_served(place, workload):
-        made["metadata"]["labels"][manifest.SERVER_LABEL] = str(index)
+        made["metadata"]["labels"][SERVER_LABEL] = str(index)
     return made
 
 
