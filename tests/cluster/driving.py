@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 from cluster.harness import PYTHON_IMAGE, Cluster
+from cluster.testbed import programs
 
 from sharebench import cli
 from sharebench.measure.nodes.contract import Grant, PlannedLoad, State
@@ -32,6 +34,23 @@ RUN_SECONDS = 900
 PATIENT_SECONDS = 1800.0
 RUN = "20261120-000000-aaaa"
 TIMEOUTS: Timeouts = {"start_seconds": 60, "record_seconds": 20}
+
+
+def documented(page: str, section: str) -> list[str]:
+    """The blocks of commands of a section of a page of docs/cluster."""
+    text = (REPOSITORY / "docs" / "cluster" / page).read_text()
+    (found,) = re.findall(rf"^#+ {section}$(.*?)(?=^#|\Z)", text, re.S | re.M)
+    return re.findall(r"^```bash\n(.*?)^```", found, re.S | re.M)
+
+
+def typed(cluster: Cluster, commands: str, **variables: str) -> str:
+    """Type commands in a shell that has kubectl and the cluster's KUBECONFIG; returns what they print."""
+    folder = programs.obtain(programs.KUBE)["kubectl"].parent
+    environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "KUBECONFIG": str(cluster.kubeconfig)}
+    command = ["bash", "-e", "-o", "pipefail", "-c", commands]
+    done = subprocess.run(command, env=environment | variables, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def study_of(namespace: str, **changes: Any) -> dict[str, Any]:

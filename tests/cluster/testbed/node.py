@@ -24,8 +24,9 @@ from cluster.testbed.instance import NODE, SECOND_NODE, SERVICE_IP, Instance
 LINK = "node0"
 NAMES = ("etcd", "containerd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy")
 HELD = "kube-proxy"  # until a test wants Services
-# DRA drivers need this gate to offer placements of instances that they create.
-PARTITIONS = "--feature-gates=DRAPartitionableDevices=true"
+# What DRA drivers and classes of devices may say, which is on by default in later Kubernetes: placements of instances,
+# devices for several claims, and extended resources that claims serve.
+GATES = "--feature-gates=DRAPartitionableDevices=true,DRAConsumableCapacity=true,DRAExtendedResource=true"
 BEFORE_API = ("etcd", "containerd", "kube-apiserver")
 RESTART_SECONDS = 1.0
 LINK_SECONDS = 60.0
@@ -134,7 +135,7 @@ def components(instance: Instance) -> dict[str, list[str]]:
             "--allow-privileged",
             "--profiling=false",
             "--enable-aggregator-routing",  # to the pods of a webhook's service, without kube-proxy
-            PARTITIONS,
+            GATES,
         ],
         "kube-controller-manager": [
             *as_client("controller-manager"),
@@ -142,7 +143,7 @@ def components(instance: Instance) -> dict[str, list[str]]:
             f"--service-account-private-key-file={pki}/sa.key",
             f"--root-ca-file={pki}/ca.crt",
         ],
-        "kube-scheduler": [*as_client("scheduler"), PARTITIONS],
+        "kube-scheduler": [*as_client("scheduler"), GATES],
         "kubelet": kubelet(instance, instance.folder, NODE),
         "kube-proxy": [
             "kube-proxy",
