@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 from cluster.driving import Run, study_of
 from cluster.harness import RESTRICTED, Cluster, eventually, pod
 from cluster.test_switching import shown, watched
@@ -68,24 +68,25 @@ def test_a_static_study_changes_only_the_taint(plugin: Cluster, namespace: str, 
 
 GIVEN = "tickets.example.com/given"
 # Binds every pod that names it to the node, and annotates the pod.
-SCHEDULER = f"""
+SCHEDULER = """
 import json, os, ssl, time, urllib.request
 account = "/var/run/secrets/kubernetes.io/serviceaccount/"
 context = ssl.create_default_context(cafile=account + "ca.crt")
 server = "https://" + os.environ["KUBERNETES_SERVICE_HOST"] + ":" + os.environ["KUBERNETES_SERVICE_PORT"]
 def call(method, path, body=None, kind="application/json"):
-    headers = {{"Authorization": "Bearer " + open(account + "token").read(), "Content-Type": kind}}
+    headers = {"Authorization": "Bearer " + open(account + "token").read(), "Content-Type": kind}
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(server + path, data, headers, method=method)
     return json.load(urllib.request.urlopen(request, context=context))
+waiting = "/api/v1/pods?fieldSelector=spec.schedulerName%3D" + os.environ["NAME"] + "%2Cspec.nodeName%3D"
 while True:
-    for pod in call("GET", "/api/v1/pods?fieldSelector=spec.schedulerName%3Dtickets%2Cspec.nodeName%3D")["items"]:
+    for pod in call("GET", waiting)["items"]:
         name = pod["metadata"]["name"]
         path = "/api/v1/namespaces/" + pod["metadata"]["namespace"] + "/pods/" + name
-        note = {{"metadata": {{"annotations": {{"{GIVEN}": "yes"}}}}}}
+        note = {"metadata": {"annotations": {os.environ["GIVEN"]: "yes"}}}
         call("PATCH", path, note, "application/merge-patch+json")
-        node = {{"apiVersion": "v1", "kind": "Node", "name": os.environ["NODE"]}}
-        call("POST", path + "/binding", {{"metadata": {{"name": name}}, "target": node}})
+        node = {"apiVersion": "v1", "kind": "Node", "name": os.environ["NODE"]}
+        call("POST", path + "/binding", {"metadata": {"name": name}, "target": node})
     time.sleep(0.2)
 """
 BY_TICKETS: dict[str, Any] = {
@@ -100,34 +101,35 @@ BY_TICKETS: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def scheduler(plugin: Cluster) -> Iterator[None]:
-    """A ready Deployment of the scheduler `tickets`."""
-    rbac = client.RbacAuthorizationV1Api(plugin.api)
-    with plugin.namespace(RESTRICTED) as name:
+@contextmanager
+def scheduling(cluster: Cluster, template: Mapping[str, Any]) -> Iterator[None]:
+    """A ready Deployment of a minimal scheduler, with the names of a strategy's `pod`."""
+    rbac = client.RbacAuthorizationV1Api(cluster.api)
+    deployment = template["deployment"]
+    with cluster.namespace(RESTRICTED) as name:
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
         account = {"kind": "ServiceAccount", "name": "default", "namespace": name}
         rbac.create_cluster_role_binding({"metadata": {"name": name}, "roleRef": role, "subjects": [account]})
-        template = pod("unused", SCHEDULER, env=[{"name": "NODE", "value": plugin.node_name}])
-        spec = {key: value for key, value in template["spec"].items() if key != "automountServiceAccountToken"}
+        variables = {"NODE": cluster.node_name, "NAME": template["scheduler"], "GIVEN": template["allocated"]}
+        made = pod("unused", SCHEDULER, env=[{"name": key, "value": value} for key, value in variables.items()])
+        spec = {key: value for key, value in made["spec"].items() if key != "automountServiceAccountToken"}
         spec["restartPolicy"] = "Always"
-        labels = {"app": "tickets"}
+        labels = {"app": deployment}
         body = {
-            "metadata": {"name": "tickets-scheduler"},
+            "metadata": {"name": deployment},
             "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}},
         }
-        plugin.apps.create_namespaced_deployment(name, body)
+        cluster.apps.create_namespaced_deployment(name, body)
         try:
-            ready = lambda: plugin.apps.read_namespaced_deployment("tickets-scheduler", name).status.ready_replicas  # noqa: E731
+            ready = lambda: cluster.apps.read_namespaced_deployment(deployment, name).status.ready_replicas  # noqa: E731
             eventually("the scheduler", ready, 120)
             yield
         finally:
-            plugin.apps.delete_namespaced_deployment("tickets-scheduler", name)
+            cluster.apps.delete_namespaced_deployment(deployment, name)
             rbac.delete_cluster_role_binding(name)
-            eventually("the end of the scheduler", lambda: not plugin.core.list_namespaced_pod(name).items)
+            eventually("the end of the scheduler", lambda: not cluster.core.list_namespaced_pod(name).items)
 
 
-@pytest.mark.usefixtures("scheduler")
 def test_another_scheduler_places_the_tenants(plugin: Cluster, namespace: str, tmp_path: Path) -> None:
     plugin.switch("ts3", 3)
     given = study_of(
@@ -138,8 +140,8 @@ def test_another_scheduler_places_the_tenants(plugin: Cluster, namespace: str, t
         baseline="none",
         strategy_catalogue={"exclusive": STATIC, "exclusive-again": STATIC, "by-tickets": BY_TICKETS},
     )
-    run = Run(tmp_path, plugin.kubeconfig, given)
-    run.passed()
+    with scheduling(plugin, BY_TICKETS["pod"]):
+        Run(tmp_path, plugin.kubeconfig, given).passed()
     record = json.loads(next(tmp_path.glob("results/cells/by-tickets/*/n2/r1/raw.json")).read_text())
     held = {item["name"]: item["holds"] for item in record["evidence"]}
     assert held["pods of the scheduler tickets"]

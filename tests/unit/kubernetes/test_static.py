@@ -20,7 +20,7 @@ from sharebench.model.pod_template import WHOLE_GPU, PodTemplate
 from sharebench.model.strategies import all_strategies, effective_strategy
 from sharebench.model.strategy import Strategy
 
-NAMES = ["hami", "volcano-vgpu", "kai-fraction", "as-found"]
+NAMES = ["hami", "volcano-vgpu", "hami-mig", "kai-fraction", "as-found"]
 AS_FOUND = {"mechanism": "time-slicing", "access": "static", "pod": {"resources": {"nvidia.com/gpu": 1}}}
 GIVEN = {"node": "kubernetes", "replicas": [1, 3, 7], "strategies": NAMES, f"{S}.as-found": AS_FOUND}
 STUDY = study_with(GIVEN)
@@ -214,6 +214,16 @@ def test_a_whole_gpu_is_not_requested_as_a_fraction(cluster: FakeCluster, node: 
     assert failed(node.evidence(kai, [Grant(0, 0)], [view()])) == {
         "pods with the annotation received-resource-type=Fraction"
     }
+
+
+def test_in_a_mig_mode_each_tenant_must_have_an_instance_of_its_own(cluster: FakeCluster, node: ClusterNode) -> None:
+    cluster.store[NODE]["metadata"]["labels"][MEMORY] = "40960"
+    cluster.foreign += [tenant(**{"hami.io/vgpu-devices-allocated": "MIG-x,NVIDIA,5120,0:;"})] * 2
+    mig, instance = STUDY.strategies["hami-mig"], view(memory_total_bytes=5120 << 20)
+    grants = node.grants(mig, 2)
+    apart = [instance, view(device="1" * 16, memory_total_bytes=5120 << 20)]
+    assert failed(node.evidence(mig, grants, apart)) == set()  # type: ignore[arg-type]
+    assert failed(node.evidence(mig, grants, [instance] * 2)) == {"devices that the tenants were given"}  # type: ignore[list-item]
 
 
 def test_an_allocation_beyond_the_limit_must_fail(cluster: FakeCluster, node: ClusterNode) -> None:

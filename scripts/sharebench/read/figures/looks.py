@@ -53,6 +53,8 @@ BUILT_IN: Mapping[str, str] = {
     "mps-unequal-dra": "MPS, 60/20/20",
     "mig-own-claims": "MIG, own claims",
     "time-slicing-own-claims": "time-slicing, own claims",
+    "hami-mig": "HAMi, MIG",
+    "volcano-mig": "Volcano, MIG",
 }
 """Names in prose of the strategies in config/strategies.yaml. The place gives the look, so new ones come last."""
 

@@ -175,7 +175,8 @@ class StaticAccess(Access):
         evidence = self._pod_evidence(template, len(grants))
         views = [view_of(record) for record in records]
         devices = {str(view.get("device")) for view in views}
-        evidence.append(item("devices that the tenants were given", 1, len(devices), "node"))
+        parts = strategy.group_count(len(grants))
+        evidence.append(item("devices that the tenants were given", parts, len(devices), "node"))
         for index, view in enumerate(views):
             source = f"tenant {index}"
             evidence.append(item("knows its device", True, view.get("device") is not None, source))
