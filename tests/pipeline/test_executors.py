@@ -26,3 +26,9 @@ def test_an_executor_on_this_host_measures(finished: Checkout) -> None:
 def test_a_run_that_measures_nothing_may_be_executed_anywhere(finished: Checkout) -> None:
     (finished.results / "report.html").unlink()
     assert finished.run("report", options=ELSEWHERE).ok().jobs == {"report": {""}}
+
+
+def test_touching_what_is_not_there_measures_nothing_and_ends_in_order(untouched: Checkout) -> None:
+    touched = untouched.run(options=["--touch"])
+    assert touched.code == 0 and "Traceback" not in touched.out and "Error" not in touched.out
+    assert not list(untouched.results.rglob("raw.json"))

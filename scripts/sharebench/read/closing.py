@@ -1,7 +1,6 @@
 """The last lines of a run: what was measured, and what is wrong with it."""
 
 import csv
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -41,12 +40,27 @@ REMEDIES = {
     "prometheus_scrapes": "Prometheus missed scrapes; give it more resources",
 }
 """What to do about each warning."""
-# A gate's name in the reason of an excluded cell.
-GATE_PATTERN = re.compile(r"(?:^|; )([a-z_]+): ")
+CELL = ("strategy", "workload", "replicas", "repeat")
 
 
 def _counts_text(names: Iterable[str]) -> str:
     return ", ".join(f"{name} {count}" for name, count in Counter(names).most_common())
+
+
+def _rows_by_cell(table: Path) -> dict[tuple[str, ...], list[dict[str, str]]]:
+    found: dict[tuple[str, ...], list[dict[str, str]]] = {}
+    with table.open(newline="") as file:
+        for row in csv.DictReader(file):
+            found.setdefault(tuple(row[key] for key in CELL), []).append(row)
+    return found
+
+
+def _failed_gates(tables: Path) -> dict[tuple[str, ...], list[dict[str, str]]]:
+    """The gates that exclude each cell."""
+    return {
+        cell: [row for row in rows if row["outcome"] == "failed" and row["severity"] == "invalid"]
+        for cell, rows in _rows_by_cell(tables / "gates.csv").items()
+    }
 
 
 def ending_lines(tables: Path, where: Path) -> list[str]:
@@ -54,17 +68,13 @@ def ending_lines(tables: Path, where: Path) -> list[str]:
 
     The warnings' line refers to the file `where`, which shows the cells.
     """
-    with (tables / "cells.csv").open(newline="") as file:
-        # A cell has a row for each tenant; all of them repeat the cell's own columns.
-        cells = {
-            tuple(row[key] for key in ("strategy", "workload", "replicas", "repeat")): row
-            for row in csv.DictReader(file)
-        }
+    # A cell has a row for each tenant; all of them repeat the cell's own columns.
+    cells = {cell: rows[0] for cell, rows in _rows_by_cell(tables / "cells.csv").items()}
     problems: dict[str, list[tuple[str, ...]]] = {}
     for cell, row in cells.items():
         if row["status"] != "ok":
             problems.setdefault(row["status"], []).append(cell)
-        elif row["status"] == "ok" and row["valid"] != "True":
+        elif row["valid"] != "True":
             problems.setdefault("excluded", []).append(cell)
     lines = []
     for problem, affected in problems.items():
@@ -74,8 +84,11 @@ def ending_lines(tables: Path, where: Path) -> list[str]:
         reason = cells[affected[0]]["reason"].split("; ")[0]
         first = f"{workload}, {strategy} × {replicas}{others}"
         if problem == "excluded":
-            gates = (name for cell in affected for name in GATE_PATTERN.findall(cells[cell]["reason"]))
-            problem += f" by {_counts_text(gates)}"
+            failed = _failed_gates(tables)
+            gates = [gate["gate"] for cell in affected for gate in failed[cell]]
+            # A cell without its partner on the same device fails no gate.
+            problem += f" by {_counts_text(gates)}" if gates else ""
+            reason = next(("{gate}: {message}".format_map(gate) for gate in failed[affected[0]]), reason)
         lines.append(f"{len(affected)} of {len(cells)} cells {problem}: {first}: {reason}")
     if warned := [row["warnings"].split(";") for row in cells.values() if row["warnings"]]:
         names = _counts_text(name for warnings in warned for name in warnings)
@@ -144,8 +157,14 @@ def _answers(path: Path) -> list[str]:
 
 
 def closing_lines(results: Path) -> list[str]:
-    """The last lines of a finished run: results, what to take, problems, and the report's path."""
-    with (results / "tables" / "summary.csv").open(newline="") as file:
+    """The last lines of a finished run: results, what to take, problems, and the report's path.
+
+    There are none where nothing was made, which is how `snakemake --touch` ends.
+    """
+    summary = results / "tables" / "summary.csv"
+    if not summary.is_file():
+        return []
+    with summary.open(newline="") as file:
         rows = list(csv.DictReader(file))
     label = rows[0].get("label", "") if rows else ""
     return [

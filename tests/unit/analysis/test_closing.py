@@ -43,6 +43,20 @@ def cells(results: Path, rows: list[dict[str, Any]]) -> None:
         writer.writerows(usual | row for row in rows)
 
 
+def gates(results: Path, rows: list[dict[str, Any]]) -> None:
+    """Write a gates.csv with these rows: failed gates that exclude a cell of one tenant under MIG, unless overridden."""
+    names = ("strategy", "workload", "replicas", "repeat", "gate", "severity", "outcome", "message")
+    usual = {"strategy": "mig", "workload": "matmul", "replicas": 1, "severity": "invalid", "outcome": "failed"}
+    with (results / "tables" / "gates.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, names, restval="")
+        writer.writeheader()
+        writer.writerows(usual | row for row in rows)
+
+
+def test_a_run_that_made_nothing_has_none(results: Path) -> None:
+    assert closing_lines(results) == []
+
+
 def test_they_show_the_largest_number_of_tenants_of_each_strategy(results: Path) -> None:
     values = {"latency_mean_seconds": 0.0123456, "slowdown": 3.456, "throughput_total_hz": 324.04}
     rows = [
@@ -136,7 +150,8 @@ def test_they_mention_a_strategy_without_a_result(results: Path) -> None:
 def test_they_count_failed_excluded_and_warned_cells(results: Path) -> None:
     summary(results, [{"strategy": "mps", "replicas": 2}])
     hung = {"status": "hung", "valid": False, "reason": "1 of 2 tenants hung: not ready after 12 s", "replicas": 2}
-    silent = {"valid": False, "reason": "nothing_finished: tenant 0: all of 7 requests failed; cpu_stolen: 9 %"}
+    silent = {"valid": False, "reason": "as the gates say"}
+    failed = "tenant 0: all of 7 requests failed; cause: refused"
     cells(
         results,
         [
@@ -148,16 +163,30 @@ def test_they_count_failed_excluded_and_warned_cells(results: Path) -> None:
             {"repeat": 1, "strategy": "mig", "workload": "memcopy"} | silent,
         ],
     )
+    excluded = [{"repeat": 1}, {"repeat": 2}, {"repeat": 1, "workload": "memcopy"}]
+    gates(
+        results,
+        [
+            *({"gate": "nothing_finished", "message": failed} | cell for cell in excluded),
+            *({"gate": "cpu_stolen", "message": "9 %"} | cell for cell in excluded),
+            {"gate": "drift", "severity": "warning", "message": "slower", "repeat": 1},
+            {"gate": "steady", "outcome": "passed", "repeat": 1},
+        ],
+    )
     assert closing_lines(results)[3:] == [
         "1 of 7 cells hung: matmul, mps × 2: 1 of 2 tenants hung: not ready after 12 s",
         "1 of 7 cells infeasible: matmul, mps × 8: no room",
         "3 of 7 cells excluded by nothing_finished 3, cpu_stolen 3: matmul, mig × 1 and 1 other: "
-        "nothing_finished: tenant 0: all of 7 requests failed",
+        f"nothing_finished: {failed}",
         f"2 of 7 cells carry a warning: foreign_cpu 2, drift 1; see {results / 'report.html'}",
         f"  foreign_cpu: {REMEDIES['foreign_cpu']}",
         f"  drift: {REMEDIES['drift']}",
         f"report: {results / 'report.html'}",
     ]
+    alone = {"valid": False, "reason": "no valid baseline on this device"}
+    cells(results, [{"strategy": "mig", "repeat": 1} | alone])
+    gates(results, [{"repeat": 1, "gate": "steady", "outcome": "passed"}])
+    assert closing_lines(results)[3] == "1 of 1 cells excluded: matmul, mig × 1: no valid baseline on this device"
     cells(results, [{"repeat": 1, "warnings": "foreign_cpu"}])
     named = f"1 of 1 cells carry a warning: foreign_cpu 1; see {results / 'report.html'}"
     assert closing_lines(results)[3] == named
