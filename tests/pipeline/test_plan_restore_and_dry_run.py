@@ -1,7 +1,9 @@
 """The commands `plan` and `restore`, and a dry run: they measure nothing."""
 
+import json
 import re
 
+import pytest
 from pipeline.harness import Checkout, measuring_jobs
 
 
@@ -54,3 +56,12 @@ def test_a_dry_run_lists_jobs_with_reasons_and_changes_nothing(finished: Checkou
     longer = finished.run(options=["-n"], config=["window_seconds=7"]).ok()
     assert "before: 'window_seconds 0.5' now: 'window_seconds 7'" in longer.out, "only the changed part"
     assert finished.files() == before
+
+
+@pytest.mark.thorough
+def test_a_config_longer_than_an_argument_is_planned(untouched: Checkout) -> None:
+    load = {"arrival": "poisson", "rate_hz": [2 + index / 100 for index in range(130)]}
+    study = ["workloads=alpha", "strategies=[mps]", "replicas=[2]", "repeats=1", "baseline=none"]
+    config = [f"workload_catalogue={json.dumps({'alpha': {'load': load}})}", *study]
+    assert "130 of 130 cells to measure" in untouched.plan(*config)
+    assert len(untouched.run(options=["-n"], config=config).ok().cells) == 130

@@ -44,7 +44,7 @@ def cells(results: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def gates(results: Path, rows: list[dict[str, Any]]) -> None:
-    """Write a gates.csv with these rows: failed gates that exclude a cell of one tenant under MIG, unless overridden."""
+    """Write a gates.csv with these rows: failed gates that exclude a cell of MIG, unless a row overrides that."""
     names = ("strategy", "workload", "replicas", "repeat", "gate", "severity", "outcome", "message")
     usual = {"strategy": "mig", "workload": "matmul", "replicas": 1, "severity": "invalid", "outcome": "failed"}
     with (results / "tables" / "gates.csv").open("w", newline="") as file:
