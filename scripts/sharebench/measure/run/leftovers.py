@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -22,6 +23,11 @@ GUARD_GRACE_SECONDS = 15.0
 # A process may start another while it is being ended.
 ROUNDS = 5
 HAS_ENDED = ("Z", "X")
+# A scratch folder, or what lies in one, on disk or deleted; and where the run of such a folder notes its owner.
+IN_SCRATCH = re.compile(rf"(?P<above>/(?:.*/)?)sharebench-(?P<run>{RUN_ID.pattern})-[^/]*(?:/.*)?")
+OWNER_FILE = "sharebench-{}.owner"
+# A tenant's standard output and error are files in its scratch.
+OUTPUTS = (1, 2)
 GUARD = """
 import sys
 if not sys.stdin.buffer.read():
@@ -43,6 +49,84 @@ def process_identity(pid: int) -> str | None:
 def run_environment(run_id: str) -> dict[str, str]:
     """The variables by which a process is known to belong to this process's run."""
     return {RUN_ID_VARIABLE: run_id, RUN_OWNER_VARIABLE: str(process_identity(os.getpid()))}
+
+
+def _machine() -> str:
+    """Where process ids of this process mean something, until when."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot} {_pid_namespace('self')}"
+
+
+def _noted_owner(above: Path, run_id: str, user: int) -> str:
+    """The owner that this user's run has noted above its scratch; empty if there is none, or on another machine."""
+    note = above / OWNER_FILE.format(run_id)
+    with contextlib.suppress(OSError, ValueError):
+        if note.lstat().st_uid == user and not note.is_symlink():
+            owner, _, machine = note.read_text().partition(" ")
+            return owner if machine == _machine() else ""
+    return ""
+
+
+def _known_environment(process: psutil.Process) -> dict[str, str]:
+    """The variables by which a process belongs to a run; if it has hidden them, by the scratch that it writes to."""
+    environment = process.environ()
+    if RUN_ID_VARIABLE in environment or RUN_OWNER_VARIABLE in environment:
+        return environment
+    for number in OUTPUTS:
+        if _is_written(process.pid, number) and (found := IN_SCRATCH.fullmatch(_link(process.pid, f"fd/{number}"))):
+            owner = _noted_owner(Path(found["above"]), found["run"], process.uids().real)
+            return {RUN_ID_VARIABLE: found["run"], RUN_OWNER_VARIABLE: owner, "TMPDIR": found["above"]}
+    return {}
+
+
+def _link(pid: int, name: str) -> str:
+    with contextlib.suppress(OSError):
+        return str(Path(f"/proc/{pid}/{name}").readlink())
+    return ""
+
+
+def _is_written(pid: int, number: int) -> bool:
+    """Whether a process has this file open for writing, unlike a reader of its log."""
+    with contextlib.suppress(OSError):
+        flags = re.search(r"^flags:\s*(\d+)", Path(f"/proc/{pid}/fdinfo/{number}").read_text(), re.MULTILINE)
+        return bool(flags and int(flags[1], 8) & os.O_ACCMODE)
+    return False
+
+
+def unclear_line() -> str:
+    """A line about a process of this user and temporary folder that may be left over; empty if there is none.
+
+    It has hidden its run, and either writes to the scratch of one that no note names, or only works in that of a dead
+    one, without a terminal: it may be the user's own.
+    """
+    here, user, spared = _pid_namespace("self"), os.getuid(), _spared_pids()
+    above = f"{Path(tempfile.gettempdir()).resolve()}/"
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.pid in spared or process.uids().real != user or _pid_namespace(process.pid) != here:
+                continue
+            environment = _known_environment(process)
+            run_id = None
+            if environment.get(RUN_OWNER_VARIABLE) == "" and environment["TMPDIR"] == above:
+                run_id = environment[RUN_ID_VARIABLE]
+            elif not environment and not process.terminal():
+                run_id = _run_worked_in(process.pid, user, above)
+            if run_id is not None:
+                name = process.name() if process.name().isprintable() else "?"
+                return (
+                    f"process {process.pid} ({name}) is in the folder of run {run_id}, which is not known to live, and "
+                    f"may load this machine: kill {process.pid}, if it is not needed"
+                )
+    return ""
+
+
+def _run_worked_in(pid: int, user: int, above: str) -> str | None:
+    """The run in whose scratch the process works, unless that is alive or has another temporary folder."""
+    found = IN_SCRATCH.fullmatch(_link(pid, "cwd"))
+    if not found or found["above"] != above:
+        return None
+    owner = _noted_owner(Path(above), found["run"], user)
+    return None if owner and not _is_left({RUN_OWNER_VARIABLE: owner}) else found["run"]
 
 
 def _is_left(environment: dict[str, str]) -> bool:
@@ -84,7 +168,7 @@ def _end_matching(is_wanted: IsWanted, grace_seconds: float) -> None:
         for process in psutil.process_iter():
             # Another user's environment can be read only by root, who may also end the process.
             with contextlib.suppress(psutil.Error, OSError):
-                environment = {} if process.pid in spared else process.environ()
+                environment = {} if process.pid in spared else _known_environment(process)
                 is_running = environment.get(RUN_ID_VARIABLE) and process.status() != psutil.STATUS_ZOMBIE
                 if is_running and is_wanted(process.pid, environment):
                     found.append(process)
@@ -125,6 +209,11 @@ def sweep_dead_runs() -> None:
 def remove_scratch(run_id: str) -> None:
     for folder in scratch_folders(run_id):
         shutil.rmtree(folder, ignore_errors=True)
+    _owner_note(run_id).unlink(missing_ok=True)
+
+
+def _owner_note(run_id: str) -> Path:
+    return Path(tempfile.gettempdir()) / OWNER_FILE.format(run_id)
 
 
 def end_strays(owner: int) -> None:
@@ -153,9 +242,16 @@ def _is_stray(process: psutil.Process, owner: int) -> bool:
 
 
 class Guard:
-    """A process that ends all processes of the run when the run dies without releasing its claim."""
+    """A process that ends all processes of the run when the run dies without releasing its claim.
+
+    Should it be killed with the run, a note of the run's owner lets the next run find them.
+    """
 
     def __init__(self, run_id: str) -> None:
+        self._note = _owner_note(run_id)
+        # On a full disk the guard has to do.
+        with contextlib.suppress(OSError):
+            self._note.write_text(f"{process_identity(os.getpid())} {_machine()}")
         # In a session of its own, out of reach of the terminal's signals and of a kill of the run's process group.
         self._process = subprocess.Popen(
             [sys.executable, "-c", GUARD, run_id],
@@ -172,3 +268,4 @@ class Guard:
         """End the guard of a run that has ended well."""
         if self._process.poll() is None:
             self._process.communicate(b"dismissed")
+        self._note.unlink(missing_ok=True)

@@ -120,6 +120,8 @@ def claim(results: Path, record: RunRecord, *node_locks: Path) -> Claim:
             undo.callback(lock.close)
             held.append(lock)
         leftovers.sweep_dead_runs()
+        if unclear := leftovers.unclear_line():
+            raise OwnershipError(unclear)
         try:
             for lock in held:
                 # An owner that ended well has left no name. Another user's file is ignored, and so is one that came
