@@ -9,10 +9,15 @@ from pathlib import Path
 import mock_nvml as mock_nvml_library
 import psutil
 import pytest
+from hypothesis import HealthCheck, settings
 
 from sharebench.measure.nodes.host import mps
 from sharebench.model import capabilities
 from sharebench.model.config import nodes
+
+# The same examples everywhere, which a slow machine may take its time for.
+settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("repeatable")
 
 STANDINS = Path(__file__).resolve().parents[1] / "standins"
 

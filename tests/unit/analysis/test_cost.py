@@ -64,7 +64,7 @@ def served_in_turn(arrivals: np.ndarray, service_seconds: float, arrival: str) -
     return made
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     st.lists(st.floats(-2, 2, exclude_max=True), min_size=1, max_size=60),
     st.floats(1e-3, 0.5),

@@ -353,7 +353,7 @@ def paths(value: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     return [path, *(below for key, item in inner for below in paths(item, (*path, key)))]
 
 
-@settings(derandomize=True, database=None, deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(path=st.sampled_from(paths(base_config())), junk=JUNK)
 def test_junk_is_refused_in_lines_or_loads_to_a_fixed_point(path: tuple[str, ...], junk: Any) -> None:
     config: Any = config_with({}) if path else junk

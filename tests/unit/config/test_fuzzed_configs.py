@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from snakemake.utils import update_config
 from unit.studies import CONFIG, base_config
@@ -74,7 +74,7 @@ def mutate(config: dict[str, Any], data: Any) -> None:
             section[data.draw(st.sampled_from(["x", "", "url", "tenants", 1, None]))] = added
 
 
-@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300)
 @given(st.data())
 def test_a_mutated_config_is_refused_in_printable_lines_or_loads_to_itself(data: Any) -> None:
     config = copy.deepcopy(studies()[data.draw(st.sampled_from(sorted(studies())))])

@@ -97,7 +97,7 @@ def test_sha256sum_can_check_it(packed: Path, tmp_path: Path) -> None:
     assert subprocess.run(command, cwd=tmp_path / "out", capture_output=True, check=False).returncode == 0
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_no_changed_content_gets_through(packed: Path, data: Any) -> None:
     content = bytearray(packed.read_bytes())
@@ -224,8 +224,6 @@ NAMES = (*OUTSIDE, "cells/y.json", "./a", ".", "", "manifest.json/x", "cells/x",
 @pytest.mark.thorough
 @settings(
     max_examples=150,
-    deadline=None,
-    derandomize=True,
     phases=[Phase.generate],
     print_blob=False,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

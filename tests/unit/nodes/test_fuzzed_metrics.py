@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sharebench.measure.nodes.contract import NodeError, TenantUnreachable
@@ -64,7 +64,7 @@ def parsed(text: str, kind: str, begun_ns: int) -> Scrape | None:
         return None
 
 
-@settings(max_examples=800, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=800)
 @given(st.data())
 def test_a_page_is_a_histogram_or_one_line(data: Any) -> None:
     kind = data.draw(st.sampled_from(("histogram", "summary")))

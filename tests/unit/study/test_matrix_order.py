@@ -64,7 +64,7 @@ def test_the_order_does_not_depend_on_the_order_of_lists_in_the_config() -> None
     assert one.cells == other.cells
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     strategies=st.lists(
         st.sampled_from(["exclusive", "time-slicing", "mps", "mps-limited", "mig", "mig-mps"]), min_size=1, unique=True

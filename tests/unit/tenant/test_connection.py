@@ -10,7 +10,7 @@ import time
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tenant.client.connection import Client, Connection, Exchange
@@ -144,7 +144,6 @@ BYTES = st.lists(st.sampled_from(PIECES) | st.binary(min_size=1, max_size=12), m
 
 
 @given(BYTES, st.booleans(), st.booleans())
-@settings(max_examples=100, derandomize=True, deadline=None)
 def test_any_bytes_end_the_request(pieces: list[bytes], is_stream: bool, is_joined: bool) -> None:
     outcome([b"".join(pieces)] if is_joined else pieces, is_stream)
 

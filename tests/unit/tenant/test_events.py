@@ -340,7 +340,7 @@ def fuzz(examples: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
         parts = st.lists(st.tuples(LINES, ENDS).map(b"".join), max_size=8).map(b"".join)
         kinds = st.sampled_from([STREAM_TYPE, "application/x-ndjson", "application/json", "text/plain", ""])
         decorated = given(parts, kinds, st.sampled_from([1, 3, 64, 4096]))(test)
-        return settings(max_examples=examples, derandomize=True, deadline=None)(decorated)
+        return settings(max_examples=examples)(decorated)
 
     return decorate
 
