@@ -150,8 +150,9 @@ if how == "fails":
     sys.exit("no room")
 shift = 5_000_000_000 + (3_000_000 if how == "other clock" else 0)
 device = "other" if how == "other device" else "one"
-print(json.dumps({{"device": device, "sm_count": 1, "timer_ns": time.monotonic_ns() + shift,
-                   "monotonic_ns": time.monotonic_ns()}}), flush=True)
+# Read once: a busy machine may stop this process between two readings.
+now = time.monotonic_ns()
+print(json.dumps({{"device": device, "sm_count": 1, "timer_ns": now + shift, "monotonic_ns": now}}), flush=True)
 order = sys.stdin.readline()
 if order:
     end = json.loads(order)["end_ns"]
@@ -168,6 +169,8 @@ if order:
 def standin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A program in place of a Python with CUDA."""
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "/of/someone/else")
+    # A busy machine may be late with the order.
+    monkeypatch.setattr(probe, "LEAD_SECONDS", 1.0)
     path = tmp_path / "python"
     path.write_text(STANDIN.format(python=sys.executable))
     path.chmod(0o755)
