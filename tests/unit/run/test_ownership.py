@@ -337,9 +337,10 @@ def test_the_next_run_resets_failures_and_counts(results: Path, run: ownership.C
 
 
 def test_cells_are_counted_and_their_overhead_is_remembered(results: Path, run: ownership.Claim) -> None:
+    before = time.time()
     assert ownership.count_cell(results)["done"] == 1
     first = read_run(results)["first_cell_epoch_seconds"]
-    assert first == pytest.approx(time.time(), abs=10)
+    assert before - 1 <= first <= time.time() + 1
     assert ownership.count_cell(results)["done"] == 2
     assert read_run(results)["first_cell_epoch_seconds"] == first
     ownership.add_overhead(results, 1.0, cells=1)

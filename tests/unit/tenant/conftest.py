@@ -151,7 +151,7 @@ class Tenant:
     def measure(self, seconds: float) -> dict[str, Any]:
         """Run a window of that length and return its record."""
         self.announce(seconds)
-        record: dict[str, Any] = self.get("/record?deadline_seconds=10")
+        record: dict[str, Any] = self.get("/record?deadline_seconds=120")
         return record
 
     def stop(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import psutil
 import pytest
-from unit.nodes.host.tenants import Misbehaving, cpu_study, no_sampler
+from unit.nodes.host.tenants import PATIENCE_SECONDS, Misbehaving, cpu_study, no_sampler
 
 from sharebench.core.run_names import RUN_ID_VARIABLE
 from sharebench.measure.nodes.contract import Grant, Settings
@@ -33,11 +33,11 @@ def launch() -> Iterator[Callable[..., ProcessTenants]]:
     def start(
         *programs: str | None,
         cores: tuple[int, ...] | None = None,
-        start_seconds: float = 30.0,
+        start_seconds: float = PATIENCE_SECONDS,
         process_of: Mapping[int, int] = MappingProxyType({}),
     ) -> Any:
         spec = cpu_study().spec(Cell("mps", "matmul", len(programs), 1))
-        settings = {"timeouts": {"start_seconds": start_seconds, "record_seconds": 10}}
+        settings = {"timeouts": {"start_seconds": start_seconds, "record_seconds": PATIENCE_SECONDS}}
         loads = [{"arrival": "closed"}] * len(programs)
         tenants = Misbehaving(spec, cast(Settings, settings | {"loads": loads}), no_sampler)
         tenants.programs = programs

@@ -20,6 +20,8 @@ from sharebench.measure.nodes.host.processes import ProcessTenants
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
+# For a start, an answer, or a state: only a defect takes so long.
+PATIENCE_SECONDS = 120.0
 SMALL = {"workload_catalogue.matmul.params": {"size": 32}, "workload_catalogue.matmul.min_window_seconds": 0.1}
 QUICK = {"warmup": {"min_iterations": 4, "max_seconds": 2, "tolerance_percent": 50}, "window_seconds": 0.2}
 CORES = sorted(os.sched_getaffinity(0))
@@ -33,7 +35,11 @@ def cpu_study(**changes: Any) -> Study:
 
 
 def cell_of(
-    tmp_path: Path, planned: Study, cell: Cell, start_seconds: float = 30, capacity_hz: float = 100.0
+    tmp_path: Path,
+    planned: Study,
+    cell: Cell,
+    start_seconds: float = PATIENCE_SECONDS,
+    capacity_hz: float = 100.0,
 ) -> dict[str, Any]:
     """The record of this cell on this host, after writing it."""
     measured, _ = run_of(tmp_path, planned, cell, start_seconds, capacity_hz).measure()
@@ -41,10 +47,15 @@ def cell_of(
 
 
 def run_of(
-    tmp_path: Path, planned: Study, cell: Cell, start_seconds: float = 30, capacity_hz: float = 100.0
+    tmp_path: Path,
+    planned: Study,
+    cell: Cell,
+    start_seconds: float = PATIENCE_SECONDS,
+    capacity_hz: float = 100.0,
 ) -> CellRun:
     node = CpuNode(planned.config["cpu"], tmp_path / "node")
-    settings: Any = {"timeouts": {"start_seconds": start_seconds, "record_seconds": 10}, "cell_folder": cell.folder}
+    timeouts = {"start_seconds": start_seconds, "record_seconds": PATIENCE_SECONDS}
+    settings: Any = {"timeouts": timeouts, "cell_folder": cell.folder}
     reference = {"output_digest": None, "roofs": None, "idle_power_watts": None}
     known: Any = {
         name: reference | {"capacity_hz": capacity_hz, "conditions": factories.QUIET}
@@ -86,7 +97,7 @@ def command_of(tenants: ProcessTenants, *grants: Grant) -> Any:
     return cast(Any, ProcessTenants._process(tenants, grants, tenants.scratch / "0")).command()
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 10.0) -> None:
+def wait_for(condition: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> None:
     """Poll until the condition holds."""
     until = time.monotonic() + seconds
     while not condition():

@@ -1,9 +1,11 @@
 """Programs that run until they exit: real processes on the stand-in, timed by their exit."""
 
+import resource
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,15 @@ def run(tmp_path: Path, entry: dict[str, Any], replicas: int = 2, **others: Any)
     known = {f"{W}.{name}": other for name, other in others.items()}
     planned = study_with({f"{W}.mine": entry, "workloads": ["mine"], "node": "cpu"} | known)
     return cell_of(tmp_path, planned, Cell("time-slicing", "mine", replicas, 1))
+
+
+def run_late(tmp_path: Path, text: str, replicas: int, is_early: Callable[[dict[str, Any]], bool]) -> tuple[Any, float]:
+    """The record under the first deadline that gives this machine time for what comes before, and the deadline."""
+    for seconds in (1.5, 6.0, 24.0):
+        measured = run(tmp_path, exiting(text, seconds), replicas)
+        if not is_early(measured):
+            break
+    return measured, seconds
 
 
 def test_exiting_programs_begin_together_and_are_timed_by_their_exit(tmp_path: Path) -> None:
@@ -56,14 +67,22 @@ time.sleep(0.2 + 0.2 * int(sys.argv[1]))
     assert [tenant["steady"] for tenant in measured["tenants"]] == [None, None]
 
 
+def children_cpu_seconds() -> float:
+    """CPU seconds of all children of this process that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def test_the_cpu_time_of_an_exited_program_is_its_own(tmp_path: Path) -> None:
     """It includes awaited children, although all of them have ended when the host is asked."""
-    busy = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'for _ in range(9000000): pass'])"
-    measured = run(tmp_path, exiting(busy), replicas=1)
+    busy = "import time\nwhile time.process_time() < 0.3: pass"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {busy!r}])"
+    before = children_cpu_seconds()
+    measured = run(tmp_path, exiting(parent), replicas=1)
     (tenant,) = measured["tenants"]
     seconds = measured["window"]["end_monotonic_seconds"] - measured["window"]["start_monotonic_seconds"]
-    # A part is the launcher's, from before the program's start.
-    assert 0.1 < tenant["cpu"]["cpu_seconds"] <= seconds + 0.1
+    # A part is the launcher's, from before the program's start. Clocks tick every 10 ms.
+    assert 0.28 < tenant["cpu"]["cpu_seconds"] < children_cpu_seconds() - before + 0.02
     own_percent = 100 * tenant["cpu"]["cpu_seconds"] / (seconds * len(CORES))
     assert measured["telemetry"]["foreign_cpu_percent"] < 100 - own_percent + 15
 
@@ -75,7 +94,7 @@ def test_the_cpu_time_of_an_exited_program_is_its_own(tmp_path: Path) -> None:
         ("os.kill(os.getpid(), 9)", "killed", "1 of 2 tenants killed: ended by SIGKILL"),
         ("os.abort()", "crashed", "1 of 2 tenants crashed: ended by SIGABRT"),
         ("raise MemoryError", "oom", "1 of 2 tenants fit into memory"),
-        ("time.sleep(600)", "hung", "1 of 2 tenants hung: it had not exited 1.5 s after its start"),
+        ("time.sleep(600)", "hung", "1 of 2 tenants hung: it had not exited {seconds} s after its start"),
     ],
     ids=["code", "signal", "abort", "memory", "deadline"],
 )
@@ -87,7 +106,11 @@ if sys.argv[1] == "1":
     subprocess.Popen(["sleep", "{naps_of(tmp_path)}"], start_new_session=True)
     {text}
 """
-    measured = run(tmp_path, exiting(text, 1.5 if status == "hung" else 60))
+    if status == "hung":
+        measured, seconds = run_late(tmp_path, text, 2, lambda record: record["tenants"][0]["status"] == "hung")
+        reason = reason.format(seconds=f"{seconds:g}")
+    else:
+        measured = run(tmp_path, exiting(text))
     assert (measured["status"], measured["reason"]) == (status, reason)
     assert sleeping(naps_of(tmp_path)) == []
     if status == "oom":
@@ -116,8 +139,9 @@ def test_a_program_that_forks_and_leaves_is_done_when_its_processes_are(tmp_path
 
 
 def test_processes_that_a_program_left_behind_miss_its_deadline(tmp_path: Path) -> None:
-    measured = run(tmp_path, exiting(LEAVES.format(more="pass", seconds=600), 1.5), replicas=1)
-    said = "it has exited, but 1 of the processes that it left had not 1.5 s after its start"
+    text = LEAVES.format(more="pass", seconds=600)
+    measured, seconds = run_late(tmp_path, text, 1, lambda record: "it had not exited" in record["reason"])
+    said = f"it has exited, but 1 of the processes that it left had not {seconds:g} s after its start"
     assert (measured["status"], measured["reason"]) == ("hung", f"1 of 1 tenants hung: {said}")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.nodes.host.tenants import CORES, FOREVER, command_of, is_alive, wait_for
+from unit.nodes.host.tenants import CORES, FOREVER, PATIENCE_SECONDS, command_of, is_alive, wait_for
 
 from sharebench.measure.cell.window import measure_window, settle
 from sharebench.measure.nodes.contract import Grant, NodeError, TenantsFailed, classify_exit
@@ -30,7 +30,7 @@ def test_tenants_run_from_start_to_stop(
     assert len(tenants.pids()) == 2
     tenants.wait_ready()
     assert [outcome["status"] for outcome in tenants.outcomes()] == ["ok", "ok"]
-    verdicts = settle(tenants, 10.0)
+    verdicts = settle(tenants, PATIENCE_SECONDS)
     assert len(verdicts) == 2
 
     class NoSampler:
@@ -38,10 +38,12 @@ def test_tenants_run_from_start_to_stop(
         def stop(self, *_: float) -> Any:
             return [], {}
 
-    window, records, *_ = measure_window(tenants, NoSampler(), 0.2, 5.0)
+    began_epoch_seconds = time.time()
+    window, records, *_ = measure_window(tenants, NoSampler(), 0.2, PATIENCE_SECONDS)
     assert window["end_monotonic_seconds"] < time.monotonic()
-    assert window["end_epoch_seconds"] == pytest.approx(time.time(), abs=2)
-    assert window["clock_error_seconds"] < 0.1
+    error = window["clock_error_seconds"]
+    assert 0 <= error < time.time() - began_epoch_seconds, "half of a round trip"
+    assert began_epoch_seconds + 0.2 - error <= window["end_epoch_seconds"] <= time.time() + error
     assert [one["index"] for one in records] == [0, 1]
     assert all(is_alive(pid) for pid in tenants.pids()), "load goes on until all records are there"
     monkeypatch.setattr(processes, "GRACE_SECONDS", 300.0)

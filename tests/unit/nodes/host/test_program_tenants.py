@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.nodes.host.tenants import cell_of, naps_of, sleeping
+from unit.nodes.host.tenants import PATIENCE_SECONDS, cell_of, naps_of, sleeping
 from unit.studies import W, study_with
 
 from sharebench.measure.nodes.contract import NodeError
@@ -74,7 +74,11 @@ def server(before: str = "pass", status: int | str = 200, **more: Any) -> dict[s
 
 
 def run(
-    tmp_path: Path, entry: dict[str, Any], replicas: int = 1, strategy: str = "mps", start_seconds: float = 30
+    tmp_path: Path,
+    entry: dict[str, Any],
+    replicas: int = 1,
+    strategy: str = "mps",
+    start_seconds: float = PATIENCE_SECONDS,
 ) -> dict[str, Any]:
     """The record of a cell of such tenants, after writing it."""
     planned = study_with({f"{W}.mine": entry, "workloads": ["mine"]} | QUICK)
@@ -119,7 +123,9 @@ def test_a_port_that_is_in_use_is_refused(tmp_path: Path) -> None:
 )
 def test_a_wrong_config_is_a_node_error(tmp_path: Path, changes: dict[str, Any], line: str) -> None:
     with pytest.raises(NodeError, match=f"^{line}"):
-        run(tmp_path, command(naps()) | changes, start_seconds=3)
+        # On a busy machine it may not have answered yet.
+        for seconds in (2, 8, 32):
+            assert run(tmp_path, command(naps()) | changes, start_seconds=seconds)["status"] == "hung"
 
 
 @pytest.mark.parametrize(
@@ -128,15 +134,19 @@ def test_a_wrong_config_is_a_node_error(tmp_path: Path, changes: dict[str, Any],
     ids=str,
 )
 def test_a_program_has_started_when_its_rule_holds(tmp_path: Path, ready: dict[str, Any], status: str) -> None:
-    measured = run(tmp_path, command(naps(), ready=ready), start_seconds=30 if status == "ok" else 2)
+    measured = run(tmp_path, command(naps(), ready=ready), start_seconds=PATIENCE_SECONDS if status == "ok" else 2)
     assert measured["status"] == status
 
 
 def test_a_server_that_is_not_ready_is_reported_with_its_last_answer(tmp_path: Path) -> None:
     """This is the most common mistake in a user's workload."""
-    measured = run(tmp_path, server(status=404, ready={"path": "/health"}), start_seconds=8)
-    assert measured["status"] == "hung"
-    assert measured["reason"] == "1 of 1 tenants hung: not ready after 8 s: GET /health: status 404"
+    for seconds in (2, 8, 32):
+        measured = run(tmp_path, server(status=404, ready={"path": "/health"}), start_seconds=seconds)
+        assert measured["status"] == "hung"
+        # On a busy machine it may not have answered yet.
+        if "status" in measured["reason"]:
+            break
+    assert measured["reason"] == f"1 of 1 tenants hung: not ready after {seconds} s: GET /health: status 404"
 
 
 def test_the_log_of_a_program_that_prints_much_is_bounded(

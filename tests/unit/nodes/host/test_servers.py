@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import psutil
 import pytest
-from unit.nodes.host.tenants import no_sampler, wait_for
+from unit.nodes.host.tenants import PATIENCE_SECONDS, no_sampler, wait_for
 from unit.nodes.host.test_program_tenants import command, naps, run
 from unit.studies import S, W, simulated, study_with
 
@@ -138,7 +138,8 @@ def server() -> Iterator[ProcessTenants]:
     entry = {"kind": "command", "command": ["{python}", "-c", SERVES], "metrics": {"histogram": "h"}}
     planned = study_with({f"{W}.mine": entry, "workloads": ["mine"]})
     spec = planned.spec(Cell("time-slicing", "mine", 1, 1))
-    settings = {"timeouts": {"start_seconds": 10, "record_seconds": 10}, "loads": [{"arrival": "closed"}]}
+    timeouts = {"start_seconds": PATIENCE_SECONDS, "record_seconds": PATIENCE_SECONDS}
+    settings = {"timeouts": timeouts, "loads": [{"arrival": "closed"}]}
     tenants = ProcessTenants(spec, cast(Settings, settings), no_sampler)
     tenants.start([Grant(0, 0, environment={"CUDA_VISIBLE_DEVICES": "GPU-1"})])
     yield tenants
@@ -200,4 +201,6 @@ def test_every_strategy_gets_the_same_requests(tmp_path: Path, strategy: str) ->
         for phase in (BEFORE_WINDOW, IN_WINDOW):
             planned = request_bodies.body_factory(measured_request, seed, index, phase)
             first = seen.index(planned(0))
-            assert seen[first : first + 4] == [planned(number) for number in range(4)]
+            # On a busy machine few may fit into the window.
+            asked = seen[first : first + min(4, measured["tenants"][index]["count"])]
+            assert asked and asked == [planned(number) for number in range(len(asked))]
