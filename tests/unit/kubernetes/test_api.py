@@ -58,13 +58,20 @@ def server() -> Iterator[Server]:
     made.server_close()
 
 
-def opened(port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str = "http", **user: Any) -> Api:
+def opened(
+    port: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    scheme: str = "http",
+    retry_seconds: float = 60.0,
+    **user: Any,
+) -> Api:
     cluster = {"name": "c", "cluster": {"server": f"{scheme}://127.0.0.1:{port}"}}
     context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
     config = {"clusters": [cluster], "contexts": [context], "users": [{"name": "u", "user": user}]}
     (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config | {"current-context": "x"}))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
-    monkeypatch.setattr(module, "RETRY_LIMIT_SECONDS", 0.6)
+    monkeypatch.setattr(module, "RETRY_LIMIT_SECONDS", retry_seconds)
     monkeypatch.setattr(module, "FIRST_PAUSE_SECONDS", 0.01)
     return Api(None)
 
@@ -115,7 +122,7 @@ def test_an_unreachable_server_fails_with_one_line(tmp_path: Path, monkeypatch: 
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
     with pytest.raises(NodeError, match=r"the API server cannot be reached since 0\.6 s"):
-        opened(port, tmp_path, monkeypatch).get("/version")
+        opened(port, tmp_path, monkeypatch, retry_seconds=0.6).get("/version")
 
 
 def test_an_untrusted_server_fails_at_once(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,7 @@ def test_prompts_are_asked_before_the_load_and_after_the_window(url: str, load: 
     assert len(Model.asked) == 4
     measurement.warm_up()
     now_ns = measurement._clock()
-    measurement.set_window(now_ns + 100_000_000, now_ns + 300_000_000)
+    measurement.set_window(now_ns + 500_000_000, now_ns + 700_000_000)
     while measurement._record is None:
         measurement.run_chunk()
     measurement.wait_outputs(0)

@@ -169,7 +169,7 @@ def test_tenants_on_streams_of_one_process_are_measured_separately(plant: Launch
     streams = [tenant.stream(number) for number in range(3)]
     for stream in streams:
         stream.wait_ready()
-    start_ns = tenant.get("/clock")["monotonic_ns"] + 200 * MS
+    start_ns = tenant.get("/clock")["monotonic_ns"] + 2000 * MS
     for stream in streams:
         window = {"start_ns": start_ns, "end_ns": start_ns + 300 * MS}
         assert stream.call("POST", "/window", window)[0] == 200

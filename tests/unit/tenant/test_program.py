@@ -120,7 +120,7 @@ def test_what_a_program_leaves_in_its_container_is_counted_at_its_end(
         monkeypatch.setattr(UserProgram, "pid", lambda self: container.pid)
         exiting = ExitingProgram()
         exiting._pid = container.pid
-        start_ns = time.monotonic_ns() + 100_000_000
+        start_ns = time.monotonic_ns() + 500_000_000
         exiting.set_window(start_ns, start_ns + 60_000_000_000)
         left = exiting.wait_record(60.0)["left_running"]
         for pid in exiting._find_left():
