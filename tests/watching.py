@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import shutil
 import signal
 import socket
@@ -107,18 +108,36 @@ class Prometheus:
             return result
 
 
+def assert_counts_agree(record: dict[str, Any]) -> None:
+    """Assert that Prometheus has counts and sums of the tenants, except for what it cannot know at either edge.
+
+    There a straight line between two scrapes stands for a program that may run in bursts. What is inside the window is
+    in the tenant's own timeline; what is outside is at most what fits between two scrapes.
+    """
+    window = record["window"]
+    seconds = window["end_epoch_seconds"] - window["start_epoch_seconds"]
+    for tenant, seen in zip(record["tenants"], record["prometheus"]["tenants"], strict=True):
+        gap, slots = seen["longest_gap_seconds"], tenant["timeline"]
+        edge = math.ceil(gap / slots["slot_seconds"]) + 1
+        for name, most in (("count", gap / tenant["min_seconds"] + 1), ("sum_seconds", gap + tenant["max_seconds"])):
+            one = 1 if name == "count" else tenant["max_seconds"]
+            assert sum(slots[name][edge:-edge]) - one <= seen[name] <= tenant[name] + 2 * most, (name, gap)
+        assert seen["scrapes"] >= seconds / gap - 1 > 0 and seen["resets"] == 0
+
+
 def assert_quantiles_agree(record: dict[str, Any]) -> None:
     """Assert that each quantile from Prometheus lies in the exported bucket of the tenant's own quantile.
 
     `increase` covers only the time from the first scrape in the window to the last. Iterations in an interval at either
-    end may be missing, so the tenant's quantile is taken a little lower and a little higher.
+    end may be missing, more where a program runs in bursts, so the tenant's quantile is taken lower and higher.
     """
     watched = record["prometheus"]
     window_seconds = record["window"]["end_epoch_seconds"] - record["window"]["start_epoch_seconds"]
-    missing_ratio = 2 * watched["scrape_seconds"] / window_seconds
+    between_ratio = 2 * watched["scrape_seconds"] / window_seconds
     uppers = [upper_seconds(index) for index in BOUNDS]
     for tenant, numbers in zip(record["tenants"], watched["tenants"], strict=True):
         own = Histogram.from_sparse(tenant["histogram"])
+        missing_ratio = max(between_ratio, 1 - numbers["count"] / own.count)
         for q, value in numbers["quantiles_seconds"].items():
             least, most = own.quantiles([max(float(q) - missing_ratio, 1e-9), min(float(q) + missing_ratio, 1.0)])
             low = max((upper for upper in uppers if upper <= least.low_seconds), default=0.0)

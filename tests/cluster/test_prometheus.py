@@ -11,7 +11,7 @@ from cluster.driving import Run, study_of
 from cluster.harness import Cluster
 from cluster.test_runs import NAMESPACE, account, left, run_in  # noqa: F401
 from tables import rows
-from watching import MISSING, PROGRAM, Prometheus, assert_quantiles_agree, prometheus
+from watching import MISSING, PROGRAM, Prometheus, assert_counts_agree, assert_quantiles_agree, prometheus
 
 pytestmark = [pytest.mark.prometheus, pytest.mark.skipif(PROGRAM is None, reason=MISSING)]
 
@@ -35,10 +35,7 @@ def checked(run: Run, how: str) -> None:
     record = json.loads(path.read_text())
     said = record["prometheus"]
     assert (record["status"], said["discovery"], said["error"]) == ("ok", how, None)
-    for tenant, seen in zip(record["tenants"], said["tenants"], strict=True):
-        # Between two scrapes.
-        assert seen["count"] == pytest.approx(tenant["count"], rel=0.25)
-        assert seen["scrapes"] >= 4 and seen["resets"] == 0
+    assert_counts_agree(record)
     assert_quantiles_agree(record)
     assert len(rows(run.folder / "results/tables/prometheus.csv")) == 3
 

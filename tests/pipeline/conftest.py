@@ -10,7 +10,7 @@ import psutil
 import pytest
 from pipeline.harness import Checkout, kill_processes, make_checkout
 
-ENDING_SECONDS = 5.0
+ENDING_SECONDS = 60.0
 
 
 @pytest.fixture(scope="session")

@@ -84,7 +84,7 @@ def write_stub(root: Path, stubbed: Sequence[str]) -> None:
 
 
 # A busy machine may fail these gates in a cell that is otherwise correct.
-BUSY_MACHINE_GATES = {"cpu_throttled", "generator_late", "window_coverage"}
+BUSY_MACHINE_GATES = {"clock_error", "cpu_throttled", "generator_late", "scrape_error", "window_coverage"}
 
 
 def is_disturbed(record: Any) -> bool:
@@ -147,8 +147,12 @@ class Running:
     def wait_for(self, condition: Callable[[], bool], what: str) -> None:
         """Wait until the condition holds; fails when the run ends before."""
         deadline = time.monotonic() + TIMEOUT_SECONDS
-        while not condition():
-            assert not self.process.has_ended(), f"the run ended before {what}:\n{self.text()}"
+        while True:
+            # A run may end between two looks.
+            has_ended = self.process.has_ended()
+            if condition():
+                return
+            assert not has_ended, f"the run ended before {what}:\n{self.text()}"
             assert time.monotonic() < deadline, f"no {what} in {TIMEOUT_SECONDS} s:\n{self.text()}"
             time.sleep(0.02)
 

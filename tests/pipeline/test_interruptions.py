@@ -6,7 +6,7 @@ import time
 
 import psutil
 import pytest
-from pipeline.harness import Checkout, export_names, start_held_in_first_cell, table_jobs
+from pipeline.harness import TIMEOUT_SECONDS, Checkout, export_names, start_held_in_first_cell, table_jobs
 
 FIRST, SECOND = "time-slicing/held/2/1", "mps/held/2/1"
 BOTH = {FIRST, SECOND}
@@ -81,7 +81,7 @@ def test_a_closed_terminal_ends_the_run_in_order(checkout: Checkout) -> None:
 
 def wait_until_all_have_ended(checkout: Checkout) -> None:
     """Wait for the run's guard, which ends what is left after Snakemake has ended."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while command_lines(checkout) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert_nothing_is_left(checkout)

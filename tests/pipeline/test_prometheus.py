@@ -8,7 +8,7 @@ import pytest
 from grafana import expressions
 from pipeline.harness import Checkout, is_disturbed
 from tables import rows
-from watching import MISSING, PROGRAM, Prometheus, assert_quantiles_agree, prometheus
+from watching import MISSING, PROGRAM, Prometheus, assert_counts_agree, assert_quantiles_agree, prometheus
 
 from sharebench.model.records.types import GateVerdict
 from sharebench.read.gates.gates import evaluate
@@ -39,11 +39,7 @@ def test_prometheus_agrees_with_the_tenants_within_its_buckets(untouched: Checko
         record = untouched.record(CELL)
         said = record["prometheus"]
         assert said["error"] is None
-        for tenant, seen in zip(record["tenants"], said["tenants"], strict=True):
-            # What comes between two scrapes, half a second of five, may be missing on any machine.
-            assert seen["count"] == pytest.approx(tenant["count"], rel=0.15)
-            assert seen["sum_seconds"] == pytest.approx(tenant["sum_seconds"], rel=0.15)
-            assert seen["scrapes"] >= 5 and seen["resets"] == 0
+        assert_counts_agree(record)
         assert_quantiles_agree(record)
         for row in rows(untouched.results / "tables/prometheus.csv"):
             assert float(row["latency_p50_seconds"]) != float(row["prometheus_p50_seconds"]) > 0
@@ -79,4 +75,4 @@ def test_a_prometheus_killed_in_the_window_costs_only_its_own_numbers(untouched:
         for row in rows(untouched.results / "tables/cells.csv"):
             assert "prometheus_scrapes" in row["warnings"].split(";")
             assert row["valid"] == str(not is_disturbed(record)) and float(row["latency_p50_seconds"]) > 0
-        assert all(tenant["count"] > 100 for tenant in record["tenants"])
+        assert all(tenant["count"] > 10 for tenant in record["tenants"])

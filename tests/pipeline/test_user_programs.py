@@ -119,8 +119,8 @@ def test_a_summary_gives_mean_and_rate_without_percentiles(untouched: Checkout) 
     assert record["status"] == "ok"
     for tenant in record["tenants"]:
         assert tenant["foreign_histogram"] is None
-        # A busy machine wakes a sleeper late, never early.
-        assert tenant["sum_seconds"] / tenant["count"] >= 0.01
+        # A busy machine wakes a sleeper late, never early. A scrape may come when only the count has the last nap.
+        assert tenant["sum_seconds"] >= 0.01 * (tenant["count"] - 1) > 0
         assert tenant["load"]["achieved_rate_hz"] == pytest.approx(tenant["count"] / tenant["scrape"]["seconds"])
     (row,) = rows(untouched.results / "tables/summary.csv")
     assert row["latency_p99_seconds"] == ""

@@ -147,13 +147,18 @@ def test_a_cell_whose_tenants_never_started_is_measured_again(
 
 
 def test_ctrl_c_keeps_whole_blocks_and_the_next_call_goes_on(checkout: Checkout) -> None:
-    run = start(checkout)
     deadline = time.monotonic() + TIMEOUT_SECONDS
-    while not list((checkout.root / "results/two/now/core/cells").glob("*/*/*/*/raw.json")):
-        assert run.poll() is None and time.monotonic() < deadline
-        time.sleep(0.02)
-    run.send_signal(signal.SIGINT)
-    out, errors = run.communicate(timeout=TIMEOUT_SECONDS)
+    for _ in range(3):
+        run = start(checkout)
+        while not list((checkout.root / "results/two/now/core/cells").glob("*/*/*/*/raw.json")):
+            assert run.poll() is None and time.monotonic() < deadline
+            time.sleep(0.02)
+        run.send_signal(signal.SIGINT)
+        out, errors = run.communicate(timeout=TIMEOUT_SECONDS)
+        # Where this process waits for a core, the visit may have ended first.
+        if run.returncode != 0:
+            break
+        leave(checkout)
     assert run.returncode == 1 and "interrupted; what is whole is in the archive" in errors, out + errors
     (made,) = (checkout.root / "results/two").glob("*.zip")
     begun = records(made)
