@@ -140,7 +140,7 @@ clean:
 
 $(VENV)/bin/python $(GPU_VENV)/bin/python:
 	@$(PYTHON) -c "$(SUPPORTED)"
-	@$(PYTHON) -m venv $(@D:/bin=)
+	@echo "making $(@D:/bin=)"; $(PYTHON) -m venv $(@D:/bin=)
 
 $(VENV)/run.stamp: envs/sharebench.txt pyproject.toml | $(VENV)/bin/python
 	$(call INSTALL_LOCK,$(VENV),$<,once; two to four minutes)

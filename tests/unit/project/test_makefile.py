@@ -102,4 +102,5 @@ def test_an_environment_that_failed_half_way_is_not_taken_for_one(tmp_path: Path
     for attempt in range(2):
         failed = run_make(tmp_path, "run", f"PYTHON={python}", "GPU_ENV=")
         assert failed.returncode != 0
-        assert "ensurepip is missing" in failed.stdout, f"attempt {attempt + 1}: {failed.stderr}"
+        # Making it can take half a minute on a busy machine.
+        assert "making .venv\nensurepip is missing" in failed.stdout, f"attempt {attempt + 1}: {failed.stderr}"
