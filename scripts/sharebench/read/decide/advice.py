@@ -77,7 +77,8 @@ class Level:
     slowdown: float | None = None
     """Mean latency over that of one exclusive tenant."""
     gain: float | None = None
-    """Throughput of all tenants over that of one exclusive tenant; None where either is not known."""
+    """Throughput of all tenants over that of one exclusive tenant, of replicas under an open load its latency over
+    theirs; None where either is not known."""
 
     def slo_parts(self, demand: Demand) -> list[JudgedPart]:
         known = {LATENCY: (self.percentile, self.latency), **self.stream}
@@ -129,6 +130,8 @@ class Option:
     """Why the asker cannot have the strategy; empty if he can."""
     hazards: Mapping[int, str] = field(default_factory=dict)
     """What is known to go wrong with this many tenants, apart from faults."""
+    has_one_load: bool = False
+    """Whether its tenants are replicas, which carry one load together; so any number of them serves the demand."""
 
     def level(self, replicas: int) -> Level | None:
         """The level with this number of tenants, or else with the next larger one."""
@@ -160,11 +163,16 @@ class Plan:
 
     @property
     def merit(self) -> Estimate:
-        """The measure by which plans of one rank are ordered; higher is better."""
-        return (self.level and self.level.merit) or Estimate(0.0)
+        """The measure by which plans of one rank are ordered; higher is better. Of replicas it is of all together."""
+        if self.level is None or self.level.merit is None:
+            return Estimate(0.0)
+        is_of_one = self.option.has_one_load and not self.level.inverse_latency
+        return self.level.merit.times(self.level.replicas) if is_of_one else self.level.merit
 
     def total_rate(self, per_device: float, demand: Demand) -> float:
         """The rate of all tenants together, from that of the level's tenants on one device."""
+        if self.option.has_one_load:
+            return per_device
         return per_device * demand.tenants / self.level.replicas if self.level else 0.0
 
     def margin_percent(self, demand: Demand) -> Estimate | None:
@@ -180,8 +188,9 @@ class Plan:
 def find_plan(option: Option, demand: Demand) -> Plan:
     """The strategy's plan of the first rank that meets the demand, or one without devices and the reason."""
     if found := possible_plans(option, demand):
-        return min(found, key=lambda each: each.rank)
-    replicas = demand.tenants if option.is_sharing else 1
+        return min(found, key=lambda each: (each.rank, -each.merit.value * option.has_one_load))
+    fewest = [replicas for _, replicas in _splits(option, demand.tenants)][-1:] if option.has_one_load else []
+    replicas = (fewest or [demand.tenants])[0] if option.is_sharing else 1
     level = option.level(replicas)
     return Plan(option, None, replicas, level, _problem(option, replicas, level, demand) or "not measured")
 
@@ -201,9 +210,9 @@ def possible_plans(option: Option, demand: Demand) -> list[Plan]:
 def _with_tails(option: Option, level: Level, demand: Demand) -> Level:
     """The level, where its tails are not known with those of the next larger one that meets the SLO by its own.
 
-    More tenants are not faster, so fewer meet it too.
+    More tenants are not faster, so fewer meet it too; but more replicas may be.
     """
-    if level.coarse_parts(demand):
+    if level.coarse_parts(demand) and not option.has_one_load:
         for replicas, larger in sorted(option.levels.items()):
             if replicas > level.replicas and not larger.lacking(demand) and not larger.exceeding_part(demand):
                 tails = {"percentile": larger.percentile, "latency": larger.latency, "stream": larger.stream}
@@ -220,8 +229,12 @@ def could_gain(option: Option, demand: Demand) -> bool:
 def _splits(option: Option, tenants: int) -> Iterable[tuple[int, int]]:
     """Numbers of devices, each with the tenants on the fullest; one tenant per device would not be sharing.
 
-    More devices with as many tenants on the fullest are no other plan.
+    More devices with as many tenants on the fullest are no other plan. Of replicas, all are on one device.
     """
+    if option.has_one_load:
+        sizes = [n for n in option.levels if n <= tenants and option.is_sharing == (n > 1)]
+        yield from ((1, n) for n in sorted(sizes, reverse=True))
+        return
     for most in range(min(tenants, max(option.levels, default=0)), 0, -1):
         devices = math.ceil(tenants / most)
         replicas = math.ceil(tenants / devices)
@@ -321,7 +334,9 @@ def turning_points(options: Sequence[Option], demand: Demand) -> list[TurningPoi
                 yield TurningPoint(what, other, choice, part)
                 return
 
-    sizes = range(1, max((n for option in options for n in option.levels), default=1) + 1)
+    # One replica alone shares nothing, under any strategy.
+    least = 2 if any(option.has_one_load for option in options) else 1
+    sizes = range(least, max((n for option in options for n in option.levels), default=1) + 1)
     tenants = demand.tenants
     changes: list[tuple[str, Iterable[Demand]]] = [
         ("tenants", (replace(demand, tenants=n) for n in reversed(sizes) if n < tenants)),

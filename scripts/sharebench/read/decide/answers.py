@@ -146,6 +146,9 @@ def answer_question(workload: str, options: Sequence[Option], demand: Demand, is
         return Answer(workload, none, reasons, plans=[_line(each, demand) for each in plans])
     assert best.level is not None
     reasons = [*hazard_reasons(best), *gain_reasons(plans)]
+    if best.option.has_one_load:
+        text = f"Its load is that of all tenants together: any number up to {demand.tenants} was compared, on one GPU."
+        reasons.append(Reason("scope", text))
     if best.per_device > 1 and best.level.gain is None:
         reasons.append(
             Reason("scope", "No valid baseline: what sharing costs, against one tenant alone, is not known.")
@@ -185,18 +188,23 @@ def decided(
         kept = [each for each in reasons if each.kind in ("gain", "no plan")]
         return Answer(workload, ON_A_STAND_IN, kept, undecided=ON_A_STAND_IN, plans=lines)
     plan = format_choice((best.option.strategy, best.devices))
-    if best.devices < demand.tenants:
+    replicas = best.option.has_one_load
+    if replicas:
+        plan = f"{format_count(best.per_device, 'replica', 'replicas')}: {plan}"
+    elif best.devices < demand.tenants:
         plan += f" instead of {demand.tenants}"
     if best.devices > 1:
         plan += f", {f'at most {best.per_device} tenants' if best.per_device > 1 else 'one tenant'} on each"
     headline = f"take {plan}"
     shared = [each.brings_nothing for each in plans if each.option.is_sharing and each.devices is not None]
     if shared and all(shared) and not best.option.is_sharing:
-        nothing = "sharing brings nothing"
+        what = "more replicas bring" if replicas else "sharing brings"
+        nothing = f"{what} nothing"
         if any(could_gain(each.option, demand) for each in plans):
-            nothing = f"no sharing{_conditions(demand) or ' that can be had'} brings anything"
+            what = "no number of replicas" if replicas else "no sharing"
+            nothing = f"{what}{_conditions(demand) or ' that can be had'} brings anything"
         each_or_queue = "a GPU each, or a queue" if best.per_device == 1 else "a queue"
-        headline = f"{nothing}; take {each_or_queue}: {plan}"
+        headline = f"{nothing}; take {plan if replicas else f'{each_or_queue}: {plan}'}"
     return Answer(
         workload,
         f"{undecided}; ahead: {plan}" if undecided else headline,
@@ -234,7 +242,9 @@ def gain_reasons(plans: Sequence[Plan]) -> list[Reason]:
         for each in plans
         if each.brings_nothing and each.level and each.level.gain is not None
     ]
-    return [Reason("gain", f"Throughput over one tenant alone: {', '.join(vain)}.")] if vain else []
+    is_faster = any(each.option.has_one_load and each.level and each.level.inverse_latency for each in plans)
+    what = "Mean latency of one alone over theirs" if is_faster else "Throughput over one tenant alone"
+    return [Reason("gain", f"{what}: {', '.join(vain)}.")] if vain else []
 
 
 def tie_reasons(plans: Sequence[Plan], demand: Demand) -> list[Reason]:
@@ -266,7 +276,7 @@ def _facts(best: Plan, level: Level, demand: Demand) -> list[Fact]:
         if level.throughput:
             note += f", {format_quantity(best.total_rate(level.throughput.value, demand))}/s in all"
             note += "" if level.inverse_latency else " at full load"
-        if best.devices < demand.tenants:
+        if best.devices < demand.tenants and not best.option.has_one_load:
             note += f"; a GPU each ${demand.tenants * month:,.0f}"
             if level.throughput and level.gain:
                 note += f", {format_quantity(demand.tenants * level.throughput.value / level.gain)}/s"
@@ -285,7 +295,8 @@ def _facts(best: Plan, level: Level, demand: Demand) -> list[Fact]:
         if name != "mean":
             facts.append(Fact(name, f"{format_quantity(ms.value)} ms", ends))
     if level.throughput:
-        facts.append(Fact("per GPU", f"{format_quantity(level.throughput.value)}/s", _over_one(best, level.gain)))
+        gain = None if best.option.has_one_load and level.inverse_latency else level.gain
+        facts.append(Fact("per GPU", f"{format_quantity(level.throughput.value)}/s", _over_one(best, gain)))
     if level.tokens:
         facts.append(Fact("tokens per GPU", f"{format_quantity(level.tokens.value)}/s"))
     return facts

@@ -26,11 +26,13 @@ from sharebench.read.decide.capacity import capacity_table, describe_capacity
 from sharebench.read.decide.cost import cost_table
 from sharebench.read.decide.device import DeviceLimits, device_limits
 from sharebench.read.decide.elsewhere import Known
-from sharebench.read.decide.options import Terms, hazards, strategy_options, unavailable_reason
+from sharebench.read.decide.options import Terms, hazards, is_alone, strategy_options, unavailable_reason
 from sharebench.read.decide.relative import jobs_answer, mix_answer
-from sharebench.read.decide.rows import SummaryRow, applying_limits, summary_rows
+from sharebench.read.decide.rows import DRAM_ACTIVE, SM_ACTIVE, SummaryRow, applying_limits, summary_rows
 from sharebench.read.finished import NoResults
+from sharebench.read.quantity import format_quantity
 from sharebench.read.slo import LATENCY, slo_limits
+from sharebench.read.statistics.intervals import Estimate
 from sharebench.study.wrong_answers import is_never_wrong
 
 DEPLOYED_WITH: Mapping[Deployment, str] = {"device-plugin": "NVIDIA's device plugin", "claims": "resource claims"}
@@ -191,15 +193,17 @@ def _answers(
     for name in results.workloads:
         if not results.is_shared(name) or not (wanted is None or name in wanted):
             continue
+        load = results.config["workload_catalogue"][name].load
         available = strategy_options(
             name,
             results.summary,
             results.strategies,
             results.device,
             results.known,
-            results.config["workload_catalogue"][name].load.arrival != "closed",
+            load.arrival != "closed",
             terms,
             is_never_wrong(results.config, name),
+            one_load=load.rate_for == "all" or load.concurrency_total is not None,
         )
         own = [row for row in results.summary if row.workload == name]
         own_demand = replace(demand, limits=applying_limits(own, demand.limits))
@@ -243,6 +247,11 @@ def _more_reasons(
     elif slo and applying != [LATENCY]:
         reasons += [Reason("scope", text) for text in describe_capacity(capacity, workload)]
     own = [row for row in results.summary if row.workload == workload]
+    alone: Mapping[str, Estimate] = next((row.metrics for row in own if is_alone(row)), {})
+    if results.config["workload_catalogue"][workload].stream and alone.keys() >= {SM_ACTIVE, DRAM_ACTIVE}:
+        active, memory = (format_quantity(alone[name].value) for name in (SM_ACTIVE, DRAM_ACTIVE))
+        text = f"One alone kept the SMs active for {active} % of the time, and the memory's interface for {memory} %"
+        reasons.append(Reason("scope", f"{text}; only what it leaves idle can be gained."))
     cells, warnings = (sum(numbers) for numbers in zip(*((row.n, row.warnings) for row in own), strict=True))
     if warnings:
         reasons.append(Reason("certainty", f"Of the {cells} cells behind this, {warnings} carry a warning."))

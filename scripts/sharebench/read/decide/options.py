@@ -52,13 +52,14 @@ def strategy_options(
     is_open_load: bool = False,
     terms: Terms = USUAL,
     never_wrong: bool = False,
+    one_load: bool = False,
 ) -> list[Option]:
     """One option per strategy of the workload, in the catalogue's order.
 
-    No share of the SMs makes a workload wrong that is `never_wrong`.
+    No share of the SMs makes a workload wrong that is `never_wrong`. Under `one_load` its tenants are replicas.
     """
     options = []
-    alone = next((row.metrics.get(TOTAL) for row in summary if row.workload == workload and _is_alone(row)), None)
+    alone = next((row.metrics.get(TOTAL) for row in summary if row.workload == workload and is_alone(row)), None)
     for name, strategy in strategies.items():
         if strategy.mechanism == ("exclusive",) and name != "exclusive":
             # Leave out other ways to get a whole device, such as a claim.
@@ -66,7 +67,11 @@ def strategy_options(
         measured = [row for row in summary if (row.strategy, row.workload) == (name, workload)]
         levels = {
             row.replicas: replace(
-                level, performance=_performance(row, measured, strategy), gain=_gain(row, alone, is_open_load)
+                level,
+                performance=_performance(row, measured, strategy),
+                gain=1 / level.slowdown
+                if one_load and is_open_load and level.slowdown
+                else _gain(row, alone, is_open_load),
             )
             for row in measured
             if (level := measured_level(row, is_open_load))
@@ -87,6 +92,7 @@ def strategy_options(
                     memory_basis=where,
                     unavailable=unavailable_reason(strategy, terms),
                     hazards={} if never_wrong else hazards(strategy, levels, known),
+                    has_one_load=one_load,
                 )
             )
     return options
@@ -99,7 +105,7 @@ def hazards(strategy: Strategy, levels: Collection[int], known: Known) -> dict[i
     return {n: "; ".join(filter(None, found)) for n, found in texts.items() if any(found)}
 
 
-def _is_alone(row: SummaryRow) -> bool:
+def is_alone(row: SummaryRow) -> bool:
     return row.strategy == "exclusive" and row.replicas == 1
 
 

@@ -12,6 +12,7 @@ from sharebench.read.statistics.intervals import Estimate
 
 MEAN, TOTAL, TOKENS = "latency_mean_seconds", "throughput_total_hz", "output_tokens_total_hz"
 GOODPUT, SLOWDOWN, STP = "goodput_total_hz", "slowdown", "stp"
+SM_ACTIVE, DRAM_ACTIVE = "sm_active_percent", "dram_active_percent"
 PERCENTILES = ("p95", "p99", "p50", "mean")
 """An SLO is compared with the first of these that is known: the p95 of a latency, the p99 of a part of a stream.
 
@@ -19,7 +20,7 @@ The p99 of a latency is known of some plans only; a plan must not lose by what i
 """
 METRICS = (
     *(f"{part}_{name}_seconds" for part in PART_LABELS for name in PERCENTILES),
-    *(TOTAL, TOKENS, GOODPUT, SLOWDOWN, STP),
+    *(TOTAL, TOKENS, GOODPUT, SLOWDOWN, STP, SM_ACTIVE, DRAM_ACTIVE),
 )
 """Columns of the summary that a decision reads."""
 
