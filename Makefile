@@ -100,7 +100,6 @@ linters:
 	@$(BIN)/ruff format --check .
 	@$(BIN)/snakefmt --check Snakefile rules scripts/study.smk
 	@PYTHONPATH=scripts $(BIN)/lint-imports --no-cache > $(VENV)/layers.log || { cat $(VENV)/layers.log; exit 1; }
-	@$(BIN)/snakemake --lint --quiet --config node=cpu
 	@$(BIN)/python docs/prose.py --python
 
 test-cluster: $(VENV)/dev.stamp

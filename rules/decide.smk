@@ -23,8 +23,6 @@ rule decide:
         decided=RESULTS / f".sharebench/decided/{QUESTION_DIGEST}",
     log:
         "<results>/logs/decide.log",
-    conda:
-        "../envs/sharebench.yaml"
     params:
         **JOB_PARAMS,
         data=DATA,

@@ -30,8 +30,6 @@ rule figures:
         expand("<results>/figures/{figure}.png", figure=FIGURES),
     log:
         "<results>/logs/figures.log",
-    conda:
-        "../envs/sharebench.yaml"
     params:
         **JOB_PARAMS,
         data=DATA,

@@ -19,8 +19,6 @@ rule calibrate:
         "<results>/logs/calibration/{workload}.log",
     priority: len(STUDY.cells) + 1
     localrule: True
-    conda:
-        "../envs/sharebench.yaml"
     threads: MEASURING_THREADS
     resources:
         **EVERY_DEVICE,
@@ -63,8 +61,6 @@ for NUMBER, (LOADS, STARTS) in enumerate({("{workload}",): [], **SWEEPS}.items()
             **start_constraints(STARTS, SWEPT),
         priority: lambda wildcards, cells=CELLS: max(map(STUDY.rank, cells(wildcards)))
         localrule: True
-        conda:
-            "../envs/sharebench.yaml"
         threads: MEASURING_THREADS
         resources:
             **one_device(lambda wildcards, cells=CELLS: cell_device(cells(wildcards))),

@@ -16,8 +16,6 @@ rule characterise_node:
         "<results>/logs/nodes/device.log",
     priority: len(STUDY.cells) + 2
     localrule: True
-    conda:
-        "../envs/sharebench.yaml"
     threads: MEASURING_THREADS
     resources:
         **EVERY_DEVICE,
@@ -41,8 +39,6 @@ rule configure_node:
         "<results>/logs/nodes/{strategy}.log",
     priority: strategy_rank
     localrule: True
-    conda:
-        "../envs/sharebench.yaml"
     threads: MEASURING_THREADS
     resources:
         **one_device(setup_device),

@@ -22,8 +22,6 @@ rule measure_timeslice:
     log:
         "<results>/logs/nodes/timeslice.log",
     localrule: True
-    conda:
-        "../envs/sharebench.yaml"
     threads: MEASURING_THREADS
     resources:
         **EVERY_DEVICE,
@@ -53,8 +51,6 @@ rule probe_timeslice:
         expand("<results>/figures/timeslice.{suffix}", suffix=["svg", "pdf", "png"]),
     log:
         "<results>/logs/timeslice.log",
-    conda:
-        "../envs/sharebench.yaml"
     params:
         **JOB_PARAMS,
         results=RESULTS,
@@ -76,8 +72,6 @@ rule measure_answers:
     log:
         "<results>/logs/nodes/answers.log",
     localrule: True
-    conda:
-        "../envs/sharebench.yaml"
     threads: MEASURING_THREADS
     resources:
         **EVERY_DEVICE,
@@ -100,8 +94,6 @@ rule probe_answers:
         expand("<results>/figures/answers.{suffix}", suffix=["svg", "pdf", "png"]),
     log:
         "<results>/logs/answers.log",
-    conda:
-        "../envs/sharebench.yaml"
     params:
         **JOB_PARAMS,
         results=RESULTS,

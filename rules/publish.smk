@@ -25,8 +25,6 @@ rule paper_data_sets:
         [directory(f"<results>/paper/{data_set}") for data_set in PUBLISHED_DATA_SETS],
     log:
         "<results>/logs/paper/data-sets.log",
-    conda:
-        "../envs/sharebench.yaml"
     threads: 8
     params:
         **JOB_PARAMS,
@@ -54,8 +52,6 @@ rule paper_together:
         directory("<results>/paper/together"),
     log:
         "<results>/logs/paper/together.log",
-    conda:
-        "../envs/sharebench.yaml"
     threads: 8
     params:
         **JOB_PARAMS,
@@ -92,8 +88,6 @@ rule publish:
     wildcard_constraints:
         publication="[a-z0-9-]+",
         study="[a-z0-9-]+",
-    conda:
-        "../envs/sharebench.yaml"
     params:
         **JOB_PARAMS,
         data=DATA,
@@ -112,8 +106,6 @@ rule archive:
         "<results>/archive.zip",
     log:
         "<results>/logs/archive.log",
-    conda:
-        "../envs/sharebench.yaml"
     params:
         **JOB_PARAMS,
         data=DATA,

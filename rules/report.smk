@@ -28,8 +28,6 @@ rule report:
         ),
     log:
         "<results>/logs/report.log",
-    conda:
-        "../envs/sharebench.yaml"
     params:
         **JOB_PARAMS,
         data=DATA,

@@ -19,8 +19,6 @@ rule export_histograms:
         "<results>/cells/{strategy}/{workload}/histograms.csv",
     log:
         "<results>/logs/export/{strategy}/{workload}.log",
-    conda:
-        "../envs/sharebench.yaml"
     resources:
         # The only job that could run while cells are measured, which would feel it.
         **EVERY_DEVICE,
@@ -72,8 +70,6 @@ rule aggregate:
         tabled=RESULTS / f".sharebench/tabled/{TABLES_DIGEST}",
     log:
         "<results>/logs/tables.log",
-    conda:
-        "../envs/sharebench.yaml"
     params:
         **JOB_PARAMS,
         data=DATA,

@@ -12,8 +12,8 @@ if not {"{", "}"}.isdisjoint(workflow.basedir):
     raise Refused(
         f"this checkout is in {workflow.basedir}, and Snakemake takes a brace for a wildcard; move it elsewhere"
     )
-# The rules' `conda:` names the packages that a job needs, which the linter asks for. Snakemake itself imports them to
-# read these files, so a job has them from the interpreter that runs it.
+# No rule names its packages: Snakemake itself imports them to read these files, so a job has them from the interpreter
+# that runs it.
 if has_deployment_method():
     raise Refused(
         "--software-deployment-method: jobs run with the interpreter that runs snakemake; leave it out, and make that "

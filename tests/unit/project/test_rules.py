@@ -1,6 +1,8 @@
-"""The rules' use of Snakemake's internals."""
+"""The rules' use of Snakemake's internals, and what its linter says of them."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
@@ -32,3 +34,17 @@ def test_no_file_is_long_and_none_ends_the_process_while_the_dag_is_built() -> N
         # What is left sets the exit code of a run that is over.
         assert sum("sys.exit" in line for line in lines) == (path.name == "run.smk"), path
         assert not any("sys.path" in line for line in lines), path
+
+
+def test_snakemakes_linter_misses_only_the_software_of_each_rule() -> None:
+    """No rule could name it, since a job runs with the interpreter of snakemake, and the linter has no exemption."""
+    command = [sys.executable, "-m", "snakemake", "--lint", "--quiet", "--config", "node=cpu"]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stderr
+    assert set(re.findall(r"^    \* (.*):$", said, re.M)) == {
+        "Specify a conda environment or container for each rule."
+    }, said
+
+
+def test_a_job_that_measures_cells_takes_their_specs_from_the_run() -> None:
+    measure = (ROOT / "rules/measure.smk").read_text()
+    assert "--raw" in measure and "--spec" not in measure[measure.index("run_cell --results") :]
