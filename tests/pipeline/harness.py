@@ -26,7 +26,7 @@ from sharebench.read.gates.gates import evaluate
 REPOSITORY = Path(__file__).resolve().parents[2]
 PIPELINE_TESTS = Path(__file__).resolve().parent
 SNAKEMAKE = Path(sys.executable).parent / "snakemake"
-TIMEOUT_SECONDS = 900  # for a run that hangs; no run takes so long, even on a busy machine
+TIMEOUT_SECONDS = 1800  # for a run that hangs; no run takes so long, even on a busy machine
 
 # These jobs take most of the time of a rerun and have tests of their own, so a stub only makes their files.
 STUBBED = ("figures", "report", "decide")

@@ -94,15 +94,18 @@ def sampled(seconds: float) -> Telemetry:
 
 
 def test_the_sampling_process_sees_the_whole_window(made_up: Path) -> None:
-    running = sampler()
-    # A reading is needed before and after the window.
-    began = time.monotonic() + 0.5
-    running.start()
-    time.sleep(2.0)
-    rows, summary = running.stop(began, began + 1.0)
-    assert running._process.returncode == 0
-    # Ten times a second; a sampler that a busy machine delays takes fewer, never more.
-    assert 1 <= summary["samples"] == len(rows) <= 11
+    # On a busy machine the sampler may be late in one window; one that takes too few samples is in every window.
+    for _ in range(3):
+        running = sampler()
+        # A reading is needed before and after the window.
+        began = time.monotonic() + 0.5
+        running.start()
+        time.sleep(2.0)
+        rows, summary = running.stop(began, began + 1.0)
+        assert running._process.returncode == 0
+        if summary["samples"] >= 4:
+            break
+    assert 4 <= summary["samples"] == len(rows) <= 11
     assert summary["energy_joules"] == pytest.approx(250, abs=summary["energy_error_joules"] + 10)
     assert summary["power_mean_watts"] == 251
     assert summary["throttle_reasons"] == {"sw_power_cap": 100}

@@ -59,14 +59,16 @@ def test_built_in_tenants_go_on_at_another_rate(tmp_path: Path) -> None:
 def test_a_server_is_started_once_for_two_numbers_of_requests_in_flight(tmp_path: Path) -> None:
     (tmp_path / "server.py").write_text(SERVER.format(note="pass"))
     entry = {"command": ["{python}", str(tmp_path / "server.py"), "{port}"], "kind": "http", "min_window_seconds": 0.1}
-    records = measure(
-        tmp_path, entry | {"load": {"concurrency": [1, 4]}}, [f"swept-concurrency-{n}" for n in (4, 1)], 1
-    )
-    assert [record["status"] for record in records] == ["ok", "ok"]
-    (four,), (one,) = ([tenant["load"] for tenant in record["tenants"]] for record in records)
+    entry |= {"load": {"concurrency": [1, 4]}}
+    # A client that waits for a core has fewer in flight; one that sends too few has so in every run.
+    for _ in range(3):
+        records = measure(tmp_path, entry, [f"swept-concurrency-{n}" for n in (4, 1)], 1)
+        assert [record["status"] for record in records] == ["ok", "ok"]
+        (four,), (one,) = ([tenant["load"] for tenant in record["tenants"]] for record in records)
+        if four["in_flight_mean"] > 3.2 and one["in_flight_mean"] > 0.8:
+            break
     assert (four["concurrency"], one["concurrency"]) == (4, 1)
-    # A client that waits for a core has fewer in flight, never more.
-    assert 0 < one["in_flight_mean"] <= 1 < four["in_flight_mean"] <= 4
+    assert 3.2 < four["in_flight_mean"] <= 4 and 0.8 < one["in_flight_mean"] <= 1
     pids = [record["tenants"][0]["outside"]["pids"] for record in records if "outside" in record["tenants"][0]]
     assert pids[:1] == pids[1:]
     assert records[0]["start"]["id"] == records[1]["start"]["id"]
