@@ -12,7 +12,7 @@ import pytest
 import yaml
 from cluster.driving import Run, grants, node_of, normalised, owned, state, study_of, tenants_of
 from cluster.harness import RESTRICTED, Cluster, own_bed
-from cluster.test_runs import NAMESPACE, grant, run_in, unnamed
+from cluster.test_runs import KEPT, NAMESPACE, audited, grant, granted, run_in, unnamed, unused, used
 from cluster.testbed import gpu, images, sources
 from cluster.testbed.lifecycle import import_images
 from kubernetes import client
@@ -296,3 +296,13 @@ def test_a_claim_that_cannot_be_prepared_is_named(
             tenants.stop()
             node.release()
         assert client.ResourceV1Api(dra.api).list_namespaced_resource_claim(namespace).items == []
+
+
+@pytest.mark.slow
+def test_all_that_is_granted_for_claims_is_used_and_no_more(dra: Cluster, account: Path, tmp_path: Path) -> None:
+    """By a study with a claim for each tenant, and one that stays for a while."""
+    gpu.set_dra(dra.instance, "TimeSlicingSettings=true,MPSSupport=true", gpus=2)
+    since = len(audited(dra))
+    measured(tmp_path / "study", account, by_claims(strategies=["exclusive-own-claims", "mps"], replicas=[2]))
+    assert used(dra, since) <= granted("tenants", "tenants/dra").keys()
+    assert unused(dra, since, "tenants", "tenants/dra") == KEPT.keys()

@@ -181,6 +181,27 @@ def test_ctrl_c_restores_the_node(plugin: Cluster, namespace: str, tmp_path: Pat
     is_as_before(plugin, namespace, before)
 
 
+def test_a_drain_ends_the_tenants_and_a_plain_rerun_goes_on(plugin: Cluster, namespace: str, tmp_path: Path) -> None:
+    """It also ends the master of Node Feature Discovery, without which no label changes."""
+    before = shown(plugin)
+    run = run_in(tmp_path / "study", plugin.kubeconfig, study(namespace, window_seconds=30))
+    how = ("--ignore-daemonsets", "--delete-emptydir-data", "--force", "--grace-period=1", "--timeout=120s")
+    with under_way(run) as process:
+        mid_window(plugin, namespace, run, 0)
+        kubectl(plugin.instance, "drain", plugin.node_name, *how)
+        out, _ = process.communicate(timeout=RUN_SECONDS)
+    assert process.returncode != 0
+    assert "cordoned" in out or "someone" in out, out
+    assert records(run) == {}
+    assert shown(plugin)["cordoned"], "by its owner, so it stays"
+    code, out = run.finish("preflight")
+    assert code == 1 and "cordon" in out, out
+    kubectl(plugin.instance, "uncordon", plugin.node_name)
+    out = run.passed()
+    assert [row["status"] for row in rows(run.folder / "results/tables/summary.csv")] == ["ok", "ok"]
+    is_as_before(plugin, namespace, before)
+
+
 def wait_for_a_switch(cluster: Cluster) -> None:
     """Wait until a run has cordoned the node and changed its label."""
 

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from cluster.driving import Run, documented, grants, normalised, owned, study_of, tenants_of, typed
 from cluster.harness import PYTHON_IMAGE, Cluster, eventually, own_bed
+from cluster.test_runs import KEPT, NAMESPACE, audited, grant, granted, run_in, unused, used
+from cluster.test_static import STATIC
 from cluster.testbed.lifecycle import kubectl
 from kubernetes import client, utils
 
@@ -42,7 +44,7 @@ def bare(machine: None) -> Iterator[Cluster]:
         cluster.core.patch_node_status(
             cluster.node_name, {"status": {"capacity": {"nvidia.com/gpu": "1"}, "allocatable": {"nvidia.com/gpu": "1"}}}
         )
-        for name in (OPERATOR, "sharebench"):
+        for name in (OPERATOR, NAMESPACE):
             kubectl(found, "create", "namespace", name)
         yield cluster
 
@@ -109,7 +111,7 @@ def gpu_cluster(bare: Cluster) -> dict[str, Any]:
 
 def test_an_operator_with_a_cluster_policy(bare: Cluster, policy: dict[str, Any], tmp_path: Path) -> None:
     """Its plugin has no ConfigMap before the documented commands; then preflight names what they have made."""
-    given = study_of("sharebench", strategies=["exclusive", "time-slicing"])
+    given = study_of(NAMESPACE, strategies=["exclusive", "time-slicing"])
     named = "nvidia-device-plugin-daemonset"
     plugin, discovery = {"name": "nvidia-device-plugin"}, {"name": "gpu-feature-discovery"}
     with daemon_set(bare, "gpu-feature-discovery", policy, discovery):
@@ -188,7 +190,7 @@ SHARED: dict[str, Any] = {
 
 
 def test_an_operator_with_a_gpu_cluster(bare: Cluster, gpu_cluster: dict[str, Any], tmp_path: Path) -> None:
-    given = study_of("sharebench", strategies=["exclusive", "mps"], kubernetes={"access": "dra"})
+    given = study_of(NAMESPACE, strategies=["exclusive", "mps"], kubernetes={"access": "dra"})
     with offered(bare, gpu_cluster, "TimeSlicingSettings=true", **WHOLE):
         out = preflight(bare, tmp_path, given)
     assert f"v0.5.0 (GPUCluster gpu-cluster, {OPERATOR}), gates that are on: TimeSlicingSettings" in out
@@ -198,7 +200,7 @@ def test_an_operator_with_a_gpu_cluster(bare: Cluster, gpu_cluster: dict[str, An
 
 def test_a_plain_gpu_that_claims_serve(bare: Cluster, gpu_cluster: dict[str, Any], tmp_path: Path) -> None:
     """Where a class has an extended resource, no plugin shares it: the way is by claims (KEP-5004)."""
-    given = study_of("sharebench", strategies=["exclusive", "time-slicing"])
+    given = study_of(NAMESPACE, strategies=["exclusive", "time-slicing"])
     with offered(bare, gpu_cluster, "", **WHOLE):
         made = client.ResourceV1Api(bare.api).read_device_class(DRIVER)
         assert made.spec.extended_resource_name == "nvidia.com/gpu", "kept by the API server"
@@ -209,7 +211,7 @@ def test_a_plain_gpu_that_claims_serve(bare: Cluster, gpu_cluster: dict[str, Any
 def test_a_gpu_that_takes_several_claims(bare: Cluster, gpu_cluster: dict[str, Any], tmp_path: Path) -> None:
     """Driver 0.5 with consumable shares: what is feasible, and claims that the real scheduler gives one GPU."""
     strategies = ["time-slicing-own-claims", "time-slicing", "mps", "exclusive-own-claims"]
-    given = study_of("sharebench", strategies=strategies, replicas=[3], kubernetes={"access": "dra"})
+    given = study_of(NAMESPACE, strategies=strategies, replicas=[3], kubernetes={"access": "dra"})
     resources = client.ResourceV1Api(bare.api)
     with offered(bare, gpu_cluster, "ConsumableShares=true,MPSSupport=true", **SHARED):
         out = preflight(bare, tmp_path, given)
@@ -223,7 +225,7 @@ def test_a_gpu_that_takes_several_claims(bare: Cluster, gpu_cluster: dict[str, A
             tenants.start(grants(3))
 
             def devices() -> list[tuple[str, str]]:
-                claims = resources.list_namespaced_resource_claim("sharebench").items
+                claims = resources.list_namespaced_resource_claim(NAMESPACE).items
                 found = [claim.status and claim.status.allocation for claim in claims]
                 return [
                     (result.device, result.consumed_capacity["memory"])
@@ -235,3 +237,25 @@ def test_a_gpu_that_takes_several_claims(bare: Cluster, gpu_cluster: dict[str, A
             part = f"{(40 << 10) // 3}Mi"
             eventually("an allocation for each tenant", lambda: devices() == [("gpu-0", part)] * 3, 60)
             tenants.stop()
+
+
+def test_a_shared_node_without_nvidias_plugin_and_only_the_rights_of_the_manifests(
+    bare: Cluster, tmp_path: Path
+) -> None:
+    """As under HAMi: the Lease is in the tenants' namespace."""
+    folders = ("tenants", "tenants/static")
+    grant(bare, *folders)
+    since = len(audited(bare))
+    template = {"resources": {"nvidia.com/gpu": 1}, "environment": {"NVIDIA_VISIBLE_DEVICES": UUID}}
+    entry = {"mechanism": "time-slicing", "access": "static", "pod": template}
+    given = study_of(
+        NAMESPACE,
+        strategies=["as-found"],
+        replicas=[1],
+        baseline="none",
+        null_cells=False,
+        strategy_catalogue={"exclusive": STATIC, "exclusive-again": STATIC, "as-found": entry},
+    )
+    run_in(tmp_path / "study", bare.kubeconfig_of("sharebench", NAMESPACE, tmp_path), given).passed()
+    assert used(bare, since) <= granted(*folders).keys()
+    assert unused(bare, since, *folders) == KEPT.keys()

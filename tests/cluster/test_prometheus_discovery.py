@@ -22,7 +22,18 @@ from cluster.driving import REPOSITORY
 from cluster.harness import Cluster, eventually
 from cluster.test_config_manifests import api, defining  # noqa: F401
 from cluster.test_prometheus import checked, watched_study
-from cluster.test_runs import NAMESPACE, account, grant, left, run_in  # noqa: F401
+from cluster.test_runs import (  # noqa: F401
+    GRANTED,
+    NAMESPACE,
+    account,
+    audited,
+    grant,
+    granted,
+    left,
+    run_in,
+    unused,
+    used,
+)
 from cluster.testbed import programs, sources
 from kubernetes import client
 from watching import Prometheus, prometheus
@@ -177,6 +188,7 @@ def test_pods_are_found_by_an_operator_that_reads_the_pod_monitor(
 ) -> None:
     program = programs.obtain(programs.PROMETHEUS)["prometheus"]
     grant(plugin, "tenants/pod-monitor")
+    since = len(audited(plugin))
     with (
         defining(plugin, api, *CUSTOM_RESOURCES),
         prometheus(tmp_path / "prometheus", program=program) as server,
@@ -192,6 +204,8 @@ def test_pods_are_found_by_an_operator_that_reads_the_pod_monitor(
             assert any(name.startswith(f"podMonitor/{NAMESPACE}/sharebench-") for name in reloader.seen)
             # The run has removed its PodMonitor, so the operator removes the job again.
             eventually("no job", lambda: not reloader.jobs)
+            assert used(plugin, since) <= granted(*GRANTED, "tenants/pod-monitor").keys()
+            assert not unused(plugin, since, "tenants/pod-monitor")
         finally:
             reloader.ended.set()
             thread.join(30)

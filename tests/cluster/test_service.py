@@ -12,6 +12,7 @@ import pytest
 from cluster.driving import Run, study_of
 from cluster.harness import Cluster, eventually
 from cluster.test_pods_that_fail import left
+from cluster.test_runs import GRANTED, NAMESPACE, account, audited, grant, granted, unused, used  # noqa: F401
 from cluster.test_user_containers import SERVER, server
 from cluster.testbed import lifecycle, node
 
@@ -43,7 +44,13 @@ def latency(folder: Path) -> float:
     )
 
 
-def test_a_server_is_measured_through_its_service(proxied: Cluster, namespace: str, tmp_path: Path) -> None:
+def test_a_server_is_measured_through_its_service_with_only_the_rights_of_the_manifests(
+    proxied: Cluster,
+    account: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    grant(proxied, "tenants/service")
+    since = len(audited(proxied))
     given: dict[str, Any] = {
         "strategies": ["time-slicing"],
         "replicas": [2],
@@ -53,7 +60,9 @@ def test_a_server_is_measured_through_its_service(proxied: Cluster, namespace: s
     }
     for client in ("next-to-server", "service"):
         (folder := tmp_path / client).mkdir()
-        Run(folder, proxied.kubeconfig, study_of(namespace, **given, kubernetes={"client": client})).passed()
+        Run(folder, account, study_of(NAMESPACE, **given, kubernetes={"client": client})).passed()
         assert latency(folder) > 0
-    eventually("the end of the Services", lambda: not proxied.core.list_namespaced_service(namespace).items)
-    assert left(proxied, namespace) == []
+    eventually("the end of the Services", lambda: not proxied.core.list_namespaced_service(NAMESPACE).items)
+    assert left(proxied, NAMESPACE) == []
+    assert used(proxied, since) <= granted(*GRANTED, "tenants/service").keys()
+    assert not unused(proxied, since, "tenants/service")
