@@ -303,6 +303,8 @@ def test_all_that_is_granted_for_claims_is_used_and_no_more(dra: Cluster, accoun
     """By a study with a claim for each tenant, and one that stays for a while."""
     gpu.set_dra(dra.instance, "TimeSlicingSettings=true,MPSSupport=true", gpus=2)
     since = len(audited(dra))
-    measured(tmp_path / "study", account, by_claims(strategies=["exclusive-own-claims", "mps"], replicas=[2]))
+    run = run_in(tmp_path / "study", account, by_claims(strategies=["exclusive-own-claims", "mps"], replicas=[2]))
+    run.passed("preflight")
+    run.passed()
     assert used(dra, since) <= granted("tenants", "tenants/dra").keys()
     assert unused(dra, since, "tenants", "tenants/dra") == KEPT.keys()

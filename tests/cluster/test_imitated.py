@@ -247,15 +247,21 @@ def test_a_shared_node_without_nvidias_plugin_and_only_the_rights_of_the_manifes
     grant(bare, *folders)
     since = len(audited(bare))
     template = {"resources": {"nvidia.com/gpu": 1}, "environment": {"NVIDIA_VISIBLE_DEVICES": UUID}}
-    entry = {"mechanism": "time-slicing", "access": "static", "pod": template}
+    entry = STATIC | {"pod": template}
     given = study_of(
         NAMESPACE,
         strategies=["as-found"],
         replicas=[1],
         baseline="none",
         null_cells=False,
-        strategy_catalogue={"exclusive": STATIC, "exclusive-again": STATIC, "as-found": entry},
+        strategy_catalogue={
+            "exclusive": entry,
+            "exclusive-again": entry,
+            "as-found": entry | {"mechanism": "time-slicing"},
+        },
     )
-    run_in(tmp_path / "study", bare.kubeconfig_of("sharebench", NAMESPACE, tmp_path), given).passed()
+    run = run_in(tmp_path / "study", bare.kubeconfig_of("sharebench", NAMESPACE, tmp_path), given)
+    run.passed("preflight")
+    run.passed()
     assert used(bare, since) <= granted(*folders).keys()
     assert unused(bare, since, *folders) == KEPT.keys()

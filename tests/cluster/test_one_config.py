@@ -61,12 +61,9 @@ def killed_run(cluster: Cluster, namespace: str, folder: Path) -> Run:
 
 def check_parts(cluster: Cluster) -> None:
     """Check that plugin and GPU Feature Discovery run, and that the plugin would start with its config."""
-
-    def are_ready() -> bool:
-        pods = [pod for name in ("nvidia-device-plugin", "gpu-feature-discovery") for pod in cluster.plugin_pods(name)]
-        return len(pods) == 2 and all(status.ready for pod in pods for status in pod.status.container_statuses or [])
-
-    eventually("one ready pod of each", are_ready, 60)
+    for name in ("nvidia-device-plugin", "gpu-feature-discovery"):
+        kubectl(cluster.instance, IN_NAMESPACE, "rollout", "status", f"daemonset/{name}", "--timeout=90s")
+        eventually(f"one pod of {name}", lambda name=name: len(cluster.plugin_pods(name)) == 1, 60)  # type: ignore[misc]
     assert yaml.safe_load(link(cluster)) == CONFIG
 
 
@@ -103,9 +100,9 @@ def test_the_documented_commands_undo_a_killed_run(fallen_back: Cluster, tmp_pat
         commands = (first + second).replace(names, own).replace("--namespace sharebench", f"--namespace {namespace}")
         out = typed(fallen_back, commands, KUBE_EDITOR=f"{sys.executable} {tmp_path}/edit.py")
         assert '"label":null' in out.replace(" ", ""), "what to restore"
+        check_parts(fallen_back)
         eventually("the node as before", lambda: shown(fallen_back) == before, 120)
         assert left(fallen_back, namespace) == []
-    check_parts(fallen_back)
 
 
 @pytest.mark.slow
