@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from cluster.driving import Run, documented, grants, normalised, owned, study_of, tenants_of, typed
 from cluster.harness import PYTHON_IMAGE, Cluster, eventually, own_bed
-from cluster.test_runs import KEPT, NAMESPACE, audited, grant, granted, run_in, unused, used
+from cluster.test_runs import KEPT, NAMESPACE, audited, beyond, grant, run_in, unused
 from cluster.test_static import STATIC
 from cluster.testbed.lifecycle import kubectl
 from kubernetes import client, utils
@@ -263,5 +263,5 @@ def test_a_shared_node_without_nvidias_plugin_and_only_the_rights_of_the_manifes
     run = run_in(tmp_path / "study", bare.kubeconfig_of("sharebench", NAMESPACE, tmp_path), given)
     run.passed("preflight")
     run.passed()
-    assert used(bare, since) <= granted(*folders).keys()
+    assert not beyond(bare, since, *folders)
     assert unused(bare, since, *folders) == KEPT.keys()

@@ -27,12 +27,11 @@ from cluster.test_runs import (  # noqa: F401
     NAMESPACE,
     account,
     audited,
+    beyond,
     grant,
-    granted,
     left,
     run_in,
     unused,
-    used,
 )
 from cluster.testbed import programs, sources
 from kubernetes import client
@@ -204,7 +203,7 @@ def test_pods_are_found_by_an_operator_that_reads_the_pod_monitor(
             assert any(name.startswith(f"podMonitor/{NAMESPACE}/sharebench-") for name in reloader.seen)
             # The run has removed its PodMonitor, so the operator removes the job again.
             eventually("no job", lambda: not reloader.jobs)
-            assert used(plugin, since) <= granted(*GRANTED, "tenants/pod-monitor").keys()
+            assert not beyond(plugin, since, *GRANTED, "tenants/pod-monitor")
             assert not unused(plugin, since, "tenants/pod-monitor")
         finally:
             reloader.ended.set()
