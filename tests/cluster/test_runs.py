@@ -118,7 +118,7 @@ def unused(cluster: Cluster, since: int, *folders: str) -> set[str]:
 
 
 def beyond(cluster: Cluster, since: int, *folders: str) -> set[tuple[str, ...]]:
-    """What was asked for after this many lines and is no right of these folders."""
+    """What was asked for after this many lines without a right of these folders."""
     rights = granted(*folders)
     return {right for right in used(cluster, since) if rights.keys().isdisjoint({right, (*right[:3], "")})}
 
