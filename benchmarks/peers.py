@@ -57,6 +57,8 @@ def aiperf(concurrency: int, folder: Path) -> Run:
     options += ["--endpoint-type", "completions", "--use-server-token-count", "--isl", str(PROMPT_TOKENS)]
     options += ["--osl", str(PLANTED.tokens), "--concurrency", str(concurrency)]
     options += ["--request-count", str(request_count(concurrency)), "--warmup-request-count", str(concurrency)]
+    # The server has no metrics; on a busy machine the process that would read them misses a heartbeat, and all fails.
+    options += ["--no-server-metrics", "--no-gpu-telemetry"]
     command = ["aiperf", "profile", *options, "--url"]
     report, actual = run_peer(concurrency, folder, command, "out/profile_export_aiperf.json")
     # AIPerf's inter-token latency is a mean per request, which is TPOT.
