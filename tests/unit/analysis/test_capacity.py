@@ -120,3 +120,52 @@ def test_a_number_of_tenants_of_which_a_part_is_not_known_does_not_count() -> No
     rows = [streaming("chat", 1, 0.1, 0.01), row("mps", 2, 1.0, workload="chat")]
     [found] = table(rows, SLO, "chat")
     assert (found["capacity_tenants"], found["reason"]) == (1, "2 tenants: TTFT, TPOT not known")
+
+
+def swept(*times: float, hz: tuple[float, ...] = (10.0, 20.0, 30.0)) -> list[dict[str, Any]]:
+    """A server with two tenants, whose TTFT grows over a sweep of loads."""
+    return [
+        streaming(f"chat-{n}", 2, ttft, 0.01, rate)
+        | {f"throughput_total_hz{end}": factor * rate for end, factor in (("_low", 0.9), ("_high", 1.1))}
+        for n, (ttft, rate) in enumerate(zip(times, hz, strict=False))
+    ]
+
+
+SWEEPS = {"chat-0": "chat", "chat-1": "chat", "chat-2": "chat"}
+
+
+def test_the_highest_rate_within_the_slo_lies_between_two_loads() -> None:
+    rows = table(swept(0.1, 0.25, 1.0), SLO, *SWEEPS, sweeps=SWEEPS, studies=("streams", "slo"))
+    assert [each["best_of_sweep"] for each in rows] == [False, True, False]
+    # 0.5 is half-way from 0.25 to 1 on a log scale, so the rate half-way from 20 to 30.
+    best = rows[1]
+    assert best["rate_within_slo_hz"] == pytest.approx(25) and best["tokens_within_slo_hz"] == pytest.approx(250)
+    up, down = math.log(1.02) / math.log(4), math.log(0.98) / math.log(4)
+    assert best["rate_within_slo_hz_low"] == pytest.approx(0.9 * (20 + 10 * (0.5 - up)))
+    assert best["rate_within_slo_hz_high"] == pytest.approx(1.1 * (20 + 10 * (0.5 - down)))
+    assert pd.isna(best["tokens_within_slo_hz_low"]), "the rows have no interval of the tokens"
+    assert all(pd.isna(each["rate_within_slo_hz"]) for each in (rows[0], rows[2]))
+
+
+@pytest.mark.parametrize(
+    ("times", "has"),
+    [
+        ((0.1, 0.2, 0.3), (False, False, False)),
+        ((0.1, 0.2), (False, False, False)),
+        # The lower load is not surely within, the higher one not surely beyond.
+        ((0.1, 0.495, 1.0), (True, False, True)),
+        ((0.1, 0.3, 0.505), (True, True, False)),
+    ],
+)
+def test_a_rate_needs_loads_on_both_sides_of_the_slo(times: tuple[float, ...], has: tuple[bool, ...]) -> None:
+    names = [*SWEEPS][: len(times)]
+    rows = table(swept(*times), SLO, *names, sweeps=SWEEPS, studies=("streams", "slo"))
+    [best] = [each for each in rows if each["best_of_sweep"]]
+    assert tuple(not pd.isna(best[f"rate_within_slo_hz{end}"]) for end in ("", "_low", "_high")) == has
+
+
+def test_a_median_and_a_tail_are_not_two_points_of_one_curve() -> None:
+    rows = swept(0.1, 0.25, 1.0)
+    rows[2] |= {"ttft_p99_seconds": math.nan, "ttft_p50_seconds": 1.0}
+    [best] = [each for each in table(rows, SLO, *SWEEPS, sweeps=SWEEPS, studies=("slo",)) if each["best_of_sweep"]]
+    assert pd.isna(best["rate_within_slo_hz"])

@@ -130,9 +130,18 @@ def test_replicas_that_carry_one_load_are_compared_by_all_that_they_do_on_one_gp
 
 def test_the_activity_of_one_server_stands_beside_what_sharing_gains(tmp_path: Path) -> None:
     folder = decided(tmp_path, {"concurrency_total": [8]}, {})
-    summary = pd.read_csv(folder / "tables/summary.csv").assign(sm_active_percent=58.0, dram_active_percent=44.0)
+    summary = pd.read_csv(folder / "tables/summary.csv").copy().assign(sm_active_percent=58.0, dram_active_percent=44.0)
     summary.to_csv(folder / "tables/summary.csv", index=False)
     known = replace(decide.read_results(tmp_path, folder), is_gpu=True)
     decide.write_answer(known, QUESTION)  # type: ignore[arg-type]
     said = (folder / "tables/advice.md").read_text()
     assert "One alone kept the SMs active for 58.0 % of the time, and the memory's interface for 44.0 %" in said
+
+
+def test_the_report_has_the_rate_at_which_the_slo_is_reached(tmp_path: Path) -> None:
+    folder = decided(tmp_path, {"concurrency": [1, 8]}, {"slo": SLO | {"ttft_ms": 200}})
+    mps = rows(folder, "capacity").loc["mps"]
+    light, heavy = (mps.loc[f"chat-concurrency-{n}"] for n in (1, 8))
+    assert light["capacity_tenants"] == 2 and light["rate_within_slo_hz"] > light["capacity_hz"]
+    assert pd.isna(heavy["rate_within_slo_hz"])
+    assert f"SLO reached at {light['rate_within_slo_hz']:.3g}" in (folder / "report.html").read_text()

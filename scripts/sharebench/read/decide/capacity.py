@@ -14,6 +14,7 @@ from sharebench.read.decide.advice import Demand
 from sharebench.read.decide.documented import MEASURED
 from sharebench.read.decide.options import measured_level
 from sharebench.read.decide.rows import SummaryRow, applying_limits, tenants_in_memory
+from sharebench.read.decide.slo_rate import highest_rate
 from sharebench.read.slo import LATENCY, format_limits
 
 AT_LEAST, NONE = "at least", "none"
@@ -31,8 +32,8 @@ def capacity_table(
 ) -> pd.DataFrame:
     """One row per strategy and workload, in the order of the summary.
 
-    `limits` is the SLO; `sweeps` maps each workload that is a level of a sweep to its sweep; `memory` is what other
-    studies know (`Known.memory`).
+    `limits` is the SLO; `sweeps` maps each workload that is a level of a sweep, the lightest first, to its sweep;
+    `memory` is what other studies know (`Known.memory`).
     """
     rows = []
     for workload in workloads:
@@ -47,6 +48,12 @@ def capacity_table(
         if serving and len(levels) > 1:
             best = max(serving, key=lambda row: cast(float, row.get("capacity_tokens_hz") or row["capacity_hz"]))
             best["best_of_sweep"] = True
+            name, workload, tenants = best["strategy"], str(best["workload"]), best["capacity_tenants"]
+            same = {row.workload: row for row in summary if (row.strategy, row.replicas) == (name, tenants)}
+            heavier = same.get(_next_load(workload, sweeps))
+            demand = Demand(1, applying_limits(same.values(), limits))
+            if (within := measured_level(same[workload])) and heavier:
+                best |= highest_rate(within, measured_level(heavier), demand)
     return table_frame("capacity", rows, studies=studies)
 
 
@@ -96,6 +103,12 @@ def _row(
         least = first_beyond.replicas
         row["reason"] = f"{least} tenant exceeds it already" if least == 1 else f"{least} tenants exceed it already"
     return row
+
+
+def _next_load(workload: str, sweeps: Mapping[str, str]) -> str:
+    """The next heavier load of the same sweep; empty for the heaviest."""
+    loads = [each for each, sweep in sweeps.items() if sweep == sweeps[workload]]
+    return next(iter(loads[loads.index(workload) + 1 :]), "")
 
 
 def describe_capacity(table: pd.DataFrame, workload: str) -> list[str]:

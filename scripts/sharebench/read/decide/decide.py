@@ -162,7 +162,10 @@ def answer(results: Results, question: Question) -> Answered:
         margin_percent=question["margin_percent"],
     )
     cost = cost_table(results.summary, demand.price_per_hour, slo, studies)
-    levels = {workload: name for name, sweep in sweeps_by_entry(results.config).items() for workload in sweep.values}
+    sweeps = sweeps_by_entry(results.config).items()
+    levels = {
+        workload: name for name, sweep in sweeps for workload in sorted(sweep.values, key=sweep.values.__getitem__)
+    }
     capacity = capacity_table(results.summary, slo, results.workloads, levels, studies, results.known.memory)
     rows: list[TableRow] = []
     answers = []
