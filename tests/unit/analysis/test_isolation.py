@@ -72,6 +72,12 @@ def test_empty_slots_do_not_count_if_earlier_slots_were_empty() -> None:
     assert shape_effect(sparse).slowed_seconds == 0.0
 
 
+def test_one_slot_with_iterations_before_the_fault_is_enough() -> None:
+    """A slow or busy machine may have no more, and has no second slowest."""
+    found = shape_effect(shape(from_0_to_13=0.0, from_20_to_23=0.015))
+    assert found.slowed_seconds == pytest.approx(4 * SLOT_SECONDS)
+
+
 def test_two_slow_slots_are_not_an_effect() -> None:
     assert shape_effect(shape(from_16_to_17=0.1)).slowed_seconds == 0.0
     assert shape_effect(shape(from_16_to_18=0.1)).slowed_seconds == pytest.approx(3 * SLOT_SECONDS)

@@ -61,7 +61,7 @@ def fault_effect(timeline: Timeline, at_seconds: float, ended_seconds: float | N
         return None
     usual = [total / count for count, total in zip(counts[:first], sums[:first], strict=True) if count]
     # The slowest slot may be an outlier, so the second slowest is the limit.
-    limit_seconds = max(SLOW_RATIO * before, *sorted(usual)[-2:-1])
+    limit_seconds = max([SLOW_RATIO * before, *sorted(usual)[-2:-1]])
     # If every earlier slot had an iteration, an empty slot is part of a long iteration.
     is_gapless = len(usual) == first
     slow = [
