@@ -31,11 +31,7 @@ def calibration_spec(wildcards):
 
 
 def spec_params(spec):
-    """One param for each part of a spec: a job is stale when a part changes, and Snakemake names that part.
-
-    The whole spec, for the command line, must not be a reason too, so its function takes `input`: Snakemake does not
-    track such params.
-    """
+    """One param for each part of a spec: a job is stale when a part changes, and Snakemake names that part."""
     described = {}
 
     def part(wildcards, name):

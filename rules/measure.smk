@@ -26,13 +26,12 @@ rule calibrate:
         **spec_params(calibration_spec),
         **JOB_PARAMS,
         results=RESULTS,
-        spec=lambda wildcards, input: calibration_spec(wildcards).text,
         code=lambda wildcards: STUDY.code(wildcards.workload),
     message:
         "Calibrating {wildcards.workload}"
     shell:
         "exec {params.python:q} {params.script:q} calibrate --results {params.results:q} --workload {wildcards.workload:q}"
-        " --spec {params.spec:q} --code {params.code:q} --device {input.device:q} --out {output:q} 2> {log:q}"
+        " --code {params.code:q} --device {input.device:q} --out {output:q} 2> {log:q}"
 
 
 # A rule for cells with a start of their own, and one for the loads of each sweep, which share a start. The loads of a

@@ -12,7 +12,7 @@ RUN_JOBS = {
     "configure_node": "sharebench.measure.run.jobs.configure_node",
     "measure_answers": "sharebench.measure.run.answers.measure",
     "measure_timeslice": "sharebench.measure.run.timeslice.probe.measure",
-    "run_cell": "sharebench.measure.run.start.measure",
+    "run_cell": "sharebench.measure.run.jobs.measure_cells",
 }
 JOBS = RUN_JOBS | {
     "aggregate": "sharebench.read.aggregate.aggregate",

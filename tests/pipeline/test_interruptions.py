@@ -200,7 +200,7 @@ def test_a_killed_driver_costs_its_cell_only(checkout: Checkout) -> None:
     assert stopped.jobs["run_cell"] == BOTH
     [killed] = stopped.failed["run_cell"]
     assert "ended without a message: killed" in stopped.out
-    assert "--spec" not in stopped.out, "its command line is not a message"
+    assert "--calibrations" not in stopped.out, "its command line is not a message"
     assert_nothing_is_left(checkout)
     assert checkout.measured_cells() & BOTH == BOTH - {killed}
     assert checkout.run(*RECORDS).ok().jobs == {"run_cell": {killed}}

@@ -111,7 +111,7 @@ class Spec(SetupSpec):
 
 @lru_cache(maxsize=256)
 def parse_spec(text: str) -> Spec:
-    """The spec in the text of a record's `spec` or of a job's argument. Raises ValueError."""
+    """The spec in the text of a record's `spec`. Raises ValueError."""
     spec: dict[str, Any] = json.loads(text)
     # Until 2026-11 the files stood in the workloads.
     for workload in spec["workload"].get("tenants") or [spec["workload"]]:

@@ -45,6 +45,5 @@ def test_snakemakes_linter_misses_only_the_software_of_each_rule() -> None:
     }, said
 
 
-def test_a_job_that_measures_cells_takes_their_specs_from_the_run() -> None:
-    measure = (ROOT / "rules/measure.smk").read_text()
-    assert "--raw" in measure and "--spec" not in measure[measure.index("run_cell --results") :]
+def test_a_job_that_measures_takes_its_specs_from_the_run() -> None:
+    assert not [path for path in FILES if "--spec" in path.read_text()]

@@ -64,7 +64,7 @@ def test_a_cell_with_a_damaged_calibration_fails_in_one_line(
     cell = of.cells[0]
     (tmp_path / "calibration.json").write_text('{"workload":')
     with pytest.raises(SystemExit, match=r"^1$"), jobs.measuring_job(tmp_path) as job:
-        jobs.measure_cells(job, [of.spec(cell).text], "code", [tmp_path / "calibration.json"])
+        jobs.measure_cells(job, [cell.raw], "code", [tmp_path / "calibration.json"])
     content = capsys.readouterr()
     assert "calibration.json: damaged" in content.out and "Traceback" not in content.out + content.err
     run.release()

@@ -42,8 +42,8 @@ from sharebench.model.records import record
 from sharebench.model.records.references import device_identity, part_for_device, read_calibration, read_device
 from sharebench.model.records.telemetry import to_csv
 from sharebench.model.records.types import Calibration, Record
-from sharebench.model.spec import Spec, parse_spec
-from sharebench.study.cells import Cell
+from sharebench.model.spec import Spec
+from sharebench.study.cells import Cell, cell_from_path
 from sharebench.study.study import Study
 from tenant.contract import Environment
 
@@ -206,7 +206,7 @@ def characterise_node(run: Run, out: Path) -> None:
     write_json(out, {"node": run.node.facts()} | run.node.characterise())
 
 
-def calibrate(run: Run, workload: str, spec: str, code: str, device: Path, out: Path) -> None:
+def calibrate(run: Run, workload: str, code: str, device: Path, out: Path) -> None:
     """Run the workload alone for a short closed loop: its capacity, output digest and work per iteration.
 
     `device` is nodes/device.json; its idle power and peaks are copied to `out`, so that a cell has one reference file.
@@ -219,11 +219,11 @@ def calibrate(run: Run, workload: str, spec: str, code: str, device: Path, out: 
     study, node = run.study, run.node
     cell = study.calibration_cell(workload)
     block = min(study.block(other) for other in study.cells)
-    parsed = parse_spec(spec)
-    strategy = pick_strategy(study.strategies, study.config["strategies"], node, parsed.workloads[0])
+    spec = study.calibration_spec(workload)
+    strategy = pick_strategy(study.strategies, study.config["strategies"], node, spec.workloads[0])
     where = "the exclusive device" if strategy.name == "exclusive" else f"one tenant's part under {strategy.name}"
     # `spec` decides when a calibration is stale, `own` is what runs.
-    own = parsed.changed(strategy=strategy.for_tenants(1))
+    own = spec.changed(strategy=strategy.for_tenants(1))
     long_seconds = max(own.window_seconds, study.config["window_seconds"])
 
     def measure(is_long: bool) -> MeasuredCell:
@@ -241,7 +241,7 @@ def calibrate(run: Run, workload: str, spec: str, code: str, device: Path, out: 
         out,
         {
             "workload": workload,
-            "spec": spec,
+            "spec": spec.text,
             "code": code,
             "strategy": strategy.name,
             "switch": measured["switch"],
@@ -290,13 +290,14 @@ def configure_node(run: Run, strategy: str, out: Path) -> None:
     )
 
 
-def measure_cells(run: Run, specs: list[str], code: str, calibrations: list[Path]) -> None:
-    """Measure the cell of a spec, or in this order those of a sweep's loads, with one start of their tenants.
+def measure_cells(run: Run, raw: list[str], code: str, calibrations: list[Path]) -> None:
+    """Measure the cells with these records: one, or those of a sweep's loads, with one start of their tenants.
 
     `calibrations` are the files of the tenants' workloads. Records are written when all cells are measured.
     """
-    study, parsed = run.study, list(map(parse_spec, specs))
-    cells = [Cell(spec.strategy.name, spec.workload.name, spec.replicas, spec.repeat) for spec in parsed]
+    study = run.study
+    cells = study.in_order(map(cell_from_path, raw))
+    specs = list(map(study.spec, cells))
     run.output = run.results / cells[0].raw
     if run.devices:
         run.use_device(run.record["placement"][placement.placement_key(study, cells[0])])
@@ -315,11 +316,11 @@ def measure_cells(run: Run, specs: list[str], code: str, calibrations: list[Path
         print(progress_line(ownership.count_cell(run.results), spec, study, device_suffix(run)), flush=True)
 
     if study.strategies[cells[0].strategy].is_queue:
-        begin(parsed[0])
-        queue = run.node, study.strategies[cells[0].strategy], parsed[0], study.block(cells[0])
+        begin(specs[0])
+        queue = run.node, study.strategies[cells[0].strategy], specs[0], study.block(cells[0])
         measured = [run_queue(*queue, _settings(study, cells[0].folder), references)]
     else:
-        runs = [_cell_run(run, cell, spec, references) for cell, spec in zip(cells, parsed, strict=True)]
+        runs = [_cell_run(run, cell, spec, references) for cell, spec in zip(cells, specs, strict=True)]
         measured = measure_sweep(runs, lambda each: begin(each.spec))
     ownership.verify(run.results)
     for cell, (result, rows), started_epoch_seconds in zip(cells, measured, began, strict=True):
