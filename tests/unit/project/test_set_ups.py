@@ -1,4 +1,4 @@
-"""Each set-up of a node in docs/cluster/install.md says how it is known, and the test by which."""
+"""Each set-up of a node in docs/cluster/install.md has the word for its evidence, and the test."""
 
 import re
 from pathlib import Path
