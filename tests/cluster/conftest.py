@@ -83,7 +83,7 @@ def plugin(cluster: Cluster) -> Iterator[Cluster]:
             for pod in cluster.plugin_pods(name):
                 if any(not status.ready for status in pod.status.container_statuses or []):
                     cluster.delete_plugin_pod(pod.metadata.name)  # out of its back-off at once
-        eventually("one GPU, not shared", is_exclusive, 90.0)
+        eventually("one GPU, not shared", is_exclusive)
 
     def is_exclusive() -> bool:
         shared = [count for name, (_, count) in cluster.resources().items() if name != GPU]

@@ -33,7 +33,7 @@ SNAKEMAKE = Path(sys.executable).parent / "snakemake"
 RUN_SECONDS = 900
 PATIENT_SECONDS = 1800.0
 RUN = "20261120-000000-aaaa"
-TIMEOUTS: Timeouts = {"start_seconds": 60, "record_seconds": 20}
+TIMEOUTS: Timeouts = {"start_seconds": 180, "record_seconds": 60}
 
 
 def documented(page: str, section: str) -> list[str]:
@@ -61,7 +61,7 @@ def study_of(namespace: str, **changes: Any) -> dict[str, Any]:
         "device": "cpu",
         "stable_seconds": 2,
         "publish_seconds": 4,
-        "switch_seconds": 120,
+        "switch_seconds": 300,
     } | changes.pop("kubernetes", {})
     given = {
         "results": "results",

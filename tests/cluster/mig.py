@@ -16,7 +16,7 @@ def configure(cluster: Cluster, mig_config: str, plugin_config: str = "mig-mixed
         return cluster.labels()[STATE]
     cluster.set_label(None, f"nvidia.com/{STATE}")
     cluster.set_label(mig_config, MIG_LABEL)
-    return eventually("an end state", lambda: ended_state(cluster), 90.0)
+    return eventually("an end state", lambda: ended_state(cluster))
 
 
 def ended_state(cluster: Cluster) -> str | None:
@@ -25,7 +25,7 @@ def ended_state(cluster: Cluster) -> str | None:
 
 
 def await_allocatable(cluster: Cluster, wanted: dict[str, int]) -> None:
-    eventually(f"allocatable {wanted}", lambda: offered(cluster) == wanted, 60.0)
+    eventually(f"allocatable {wanted}", lambda: offered(cluster) == wanted)
 
 
 def offered(mig: Cluster) -> dict[str, int]:

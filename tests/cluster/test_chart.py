@@ -23,7 +23,7 @@ def charted(machine: None) -> Iterator[Cluster]:
     with own_bed("chart") as found:
         charts.install(found)
         cluster = Cluster(found)
-        eventually("a GPU with labels", lambda: cluster.labels().get("gpu.sharing-strategy") == "none", 120)
+        eventually("a GPU with labels", lambda: cluster.labels().get("gpu.sharing-strategy") == "none")
         eventually("an allocatable GPU", lambda: cluster.allocatable() == 1)
         yield cluster
 

@@ -102,7 +102,7 @@ def test_every_strategy_by_the_device_plugin(plugin: Cluster, tmp_path: Path) ->
     assert {record["node"]["details"]["gpus"] for record in records.values()} == {gpus}
     assert len({record["node"]["device"] for record in records.values()}) == 1, "for all tables, however it is cut"
     assert plugin.core.list_namespaced_pod(PLUGIN_NAMESPACE).items
-    eventually("all as before", lambda: shown(plugin) == before, 90.0)
+    eventually("all as before", lambda: shown(plugin) == before)
 
 
 @pytest.fixture(params=[2, 8])

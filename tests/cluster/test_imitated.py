@@ -235,7 +235,7 @@ def test_a_gpu_that_takes_several_claims(bare: Cluster, gpu_cluster: dict[str, A
                 ]
 
             part = f"{(40 << 10) // 3}Mi"
-            eventually("an allocation for each tenant", lambda: devices() == [("gpu-0", part)] * 3, 60)
+            eventually("an allocation for each tenant", lambda: devices() == [("gpu-0", part)] * 3)
             tenants.stop()
 
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 def seven(mig: Cluster) -> Iterator[Cluster]:
     """A node whose seven instances are GPUs of their own."""
     assert configure(mig, "all-1g.5gb", "mig-single") == "success"
-    eventually("seven GPUs", lambda: offered(mig) == {GPU: 7}, 90.0)
+    eventually("seven GPUs", lambda: offered(mig) == {GPU: 7})
     yield mig
 
 

@@ -37,8 +37,8 @@ def bed_with(scheduler: str, *workloads: str, offered: str = "", registered: str
         schedulers.install(found, scheduler, *workloads)
         cluster = Cluster(found)
         if offered:
-            eventually("ten shares", lambda: cluster.node().status.allocatable.get(offered) == "10", 90.0)
-            eventually("the GPU on the node", lambda: registered in cluster.node().metadata.annotations, 60.0)
+            eventually("ten shares", lambda: cluster.node().status.allocatable.get(offered) == "10")
+            eventually("the GPU on the node", lambda: registered in cluster.node().metadata.annotations)
         yield cluster
 
 

@@ -122,7 +122,7 @@ def scheduling(cluster: Cluster, template: Mapping[str, Any]) -> Iterator[None]:
         cluster.apps.create_namespaced_deployment(name, body)
         try:
             ready = lambda: cluster.apps.read_namespaced_deployment(deployment, name).status.ready_replicas  # noqa: E731
-            eventually("the scheduler", ready, 120)
+            eventually("the scheduler", ready)
             yield
         finally:
             cluster.apps.delete_namespaced_deployment(deployment, name)

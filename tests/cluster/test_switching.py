@@ -171,7 +171,7 @@ def share(cluster: Cluster) -> float:
 
 
 def test_a_node_found_under_mps_gets_its_daemon_back(node: ClusterNode, study: Study, plugin: Cluster) -> None:
-    plugin.switch("mps7", 7, seconds=120)
+    plugin.switch("mps7", 7)
     before = eventually("the labels", lambda: plugin.labels()["gpu.sharing-strategy"] == "mps" and shown(plugin))
     theirs = uids(plugin, "mps-control-daemon")
     node.ensure(state(study, "mps", 3))

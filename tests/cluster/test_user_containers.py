@@ -141,7 +141,7 @@ def test_a_batch_command_until_it_exits(server: Cluster, namespace: str, tmp_pat
     assert all(item["holds"] for item in found["batch"]["evidence"])
     for tenant in found["batch"]["tenants"]:
         assert tenant["measured_by"] == "exit"
-        assert 1.9 <= tenant["job"]["completion_seconds"] < 30
+        assert 1.9 <= tenant["job"]["completion_seconds"] < found["batch"]["timing"]["total_seconds"]
         assert tenant["job"]["start_delay_seconds"] > 0, "the kubelet starts it"
         assert tenant["cpu"]["cpu_seconds"] > 0
     assert left(server, namespace) == []
@@ -164,7 +164,8 @@ def test_a_program_that_counts_its_own_latencies(plugin: Cluster, namespace: str
             "naps": {**naps(histogram="nap_seconds"), "ready": {"log": "up"}},
             "late": naps(histogram="nap"),
         },
-        timeouts={"start_seconds": 15},
+        # The histogram that is missing is named only then, and both are to be there by then.
+        timeouts={"start_seconds": 45},
     )
     code, out = Run(tmp_path, plugin.kubeconfig, given).finish("--keep-going")
     assert code != 0
@@ -176,7 +177,7 @@ def test_a_program_that_counts_its_own_latencies(plugin: Cluster, namespace: str
         assert tenant["measured_by"] == "scrape"
         assert tenant["count"] == sum(tenant["foreign_histogram"]["count"]) > 0
         assert tenant["sum_seconds"] >= 0.005 * tenant["count"]
-        assert 0.9 <= tenant["scrape"]["seconds"] < 10
+        assert 0.9 <= tenant["scrape"]["seconds"] < record["timing"]["total_seconds"]
         assert tenant["cpu"]["affinity"]
         assert tenant["memory_bytes"] > 1 << 20
     assert left(plugin, namespace) == []
@@ -263,17 +264,21 @@ def test_a_failing_user_container_is_named_at_once(node: ClusterNode, study: Stu
 @pytest.mark.parametrize("what", LATE)
 def test_a_server_that_never_becomes_ready_gives_the_reason(node: ClusterNode, study: Study, what: str) -> None:
     changes, words = LATE[what]
-    tenants = tenants_of(node, study, 1, **changes)
-    tenants.timeouts = {**tenants.timeouts, "start_seconds": 10}
-    try:
-        with pytest.raises(TenantsFailed):
-            tenants.start(grants(1))
-            tenants.wait_ready()
-        (outcome,) = tenants.outcomes()
-    finally:
-        tenants.stop()
-    assert outcome["status"] == "hung"
-    assert all(word in str(outcome["exit"]) for word in words), outcome
+    # On a busy machine the container may not run yet.
+    for seconds in (10, 40, 160):
+        tenants = tenants_of(node, study, 1, **changes)
+        tenants.timeouts = {**tenants.timeouts, "start_seconds": seconds}
+        try:
+            with pytest.raises(TenantsFailed):
+                tenants.start(grants(1))
+                tenants.wait_ready()
+            (outcome,) = tenants.outcomes()
+        finally:
+            tenants.stop()
+        assert outcome["status"] == "hung"
+        if is_named := all(word in str(outcome["exit"]) for word in words):
+            break
+    assert is_named, outcome
 
 
 @pytest.mark.parametrize("kind", ["http", "command"])

@@ -13,7 +13,7 @@ from cluster.testbed.lifecycle import import_images, kubectl, run, wait_for
 
 MANIFESTS = Path(__file__).parent / "manifests"
 PARTS = ("device-plugin.yaml", "gfd.yaml", "mps.yaml")
-READY_SECONDS = 120.0
+READY_SECONDS = 300.0
 MIG_LAYOUT = "/run/nvidia/mock/layout"
 MIG_CLIENTS = {
     "nvidia-device-plugin": "nvidia.com/gpu.deploy.device-plugin",
@@ -24,7 +24,7 @@ MIG_CLIENTS = {
 def install(found: Instance, gpus: int = 1) -> None:
     """What makes the instance's kind of GPU usable: the device plugin, or the DRA driver; a mock node has up to eight.
 
-    Waits for a GPU to be allocatable and described by labels. Raises TestbedError if that takes longer than 120 s.
+    Waits for a GPU to be allocatable and described by labels. Raises TestbedError if that takes longer than 5 min.
     """
     if found.hides_driver:
         install_dra(found)
