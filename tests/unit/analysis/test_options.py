@@ -102,3 +102,16 @@ def test_surviving_a_device_fault_proves_isolation() -> None:
     assert {name: each.holds for name, each in faults.items()} == {"mps": False, "time-slicing": True}
     assert faults["mps"].text == "2 of 3 neighbours died after illegal-address"
     assert elsewhere.measured_faults({}) == {}
+
+
+@pytest.mark.parametrize(
+    ("is_open_load", "one_load", "gain"), [(False, False, 4), (False, True, 1.2), (True, True, 2.5)]
+)
+def test_replicas_gain_by_requests_or_by_latency(is_open_load: bool, one_load: bool, gain: float) -> None:
+    # Each of four has a quarter of the load of one alone: even as fast as it, they would have an stp of 4.
+    four = row(4, "ok") | {"strategy": "mps", "throughput_total_hz": 120.0, "stp": 4.0, "slowdown": 0.4}
+    alone = row(1, "ok") | {"strategy": "exclusive"}
+    strategies = {name: strategy(name) for name in ("exclusive", "mps")}
+    summary = summary_rows(pd.DataFrame([alone, four]))
+    _, mps = strategy_options("w", summary, strategies, A100, NOTHING, is_open_load, one_load=one_load)
+    assert mps.levels[4].gain == pytest.approx(gain) and mps.has_one_load == one_load

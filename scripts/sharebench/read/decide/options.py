@@ -71,7 +71,7 @@ def strategy_options(
                 performance=_performance(row, measured, strategy),
                 gain=1 / level.slowdown
                 if one_load and is_open_load and level.slowdown
-                else _gain(row, alone, is_open_load),
+                else _gain(row, alone, is_open_load or one_load),
             )
             for row in measured
             if (level := measured_level(row, is_open_load))
@@ -109,9 +109,12 @@ def is_alone(row: SummaryRow) -> bool:
     return row.strategy == "exclusive" and row.replicas == 1
 
 
-def _gain(row: SummaryRow, alone: Estimate | None, is_open_load: bool) -> float | None:
-    """Throughput over one tenant alone; of a closed loop over that in the same run, of an open load in requests."""
-    if not is_open_load and STP in row.metrics:
+def _gain(row: SummaryRow, alone: Estimate | None, is_by_requests: bool) -> float | None:
+    """Throughput over one tenant alone; of a closed loop over that in the same run, of an open load in requests.
+
+    So of replicas: each has a part of the load of one alone, so that their slowdowns, and `stp`, say nothing.
+    """
+    if not is_by_requests and STP in row.metrics:
         return row.metrics[STP].value
     return row.metrics[TOTAL].value / alone.value if alone and TOTAL in row.metrics else None
 
