@@ -98,6 +98,18 @@ def test_a_long_sweep_has_a_panel_for_some_loads_and_one_curve_of_all(
     assert not any(said in text for text in page.alt_text)
 
 
+def test_replicas_of_one_server_are_not_drawn_by_their_slowdowns(study: data.DrawnStudy) -> None:
+    entries = study.config["workload_catalogue"]
+    first, *others = serving.SWEEP
+    shared = entries[first].load.changed(concurrency=None, concurrency_total=16)
+    some = study.config | {"workload_catalogue": entries | {first: entries[first].changed(load=shared)}}
+    page = scatter_panels.progress(replace(study, config=some))
+    assert [ax.get_title(loc="left") for ax in page.axes] == others
+    every = {name: entry.changed(load=shared) for name, entry in entries.items()}
+    page = scatter_panels.progress(replace(study, config=study.config | {"workload_catalogue": every}))
+    assert page.alt_text[-1] == "Nothing to draw: the summary has no rows of tenants with a load of their own."
+
+
 def test_a_load_that_was_excluded_is_a_gap(study: data.DrawnStudy, monkeypatch: pytest.MonkeyPatch) -> None:
     table = study.table("summary")
     gone = (table["strategy"] == "mps") & (table["replicas"] == 4) & (table["workload"] == "llm-concurrency-4")

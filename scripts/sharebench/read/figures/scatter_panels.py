@@ -34,7 +34,9 @@ def power(study: DrawnStudy) -> Sheet:
             ax.xaxis.set_major_formatter(EngFormatter())
 
     labels = ("Total throughput (iterations/s)", "Power of the device (W)")
-    return _draw_planes(study, "power", (TOTAL, POWER), labels, ("{} iterations/s", "{} W"), axes)
+    return _draw_planes(
+        study, study.plain_summary(), "power", (TOTAL, POWER), labels, ("{} iterations/s", "{} W"), axes
+    )
 
 
 def progress(study: DrawnStudy) -> Sheet:
@@ -47,11 +49,15 @@ def progress(study: DrawnStudy) -> Sheet:
         ax.axvline(1, **REFERENCE_LINE)
 
     labels = ("System throughput (STP)", "Mean slowdown (ANTT)")
-    return _draw_planes(study, "progress", (STP, ANTT), labels, ("STP {}", "ANTT {}"), axes)
+    table = study.plain_summary()
+    # Each replica has a part of the load of one alone, so it is faster though nothing was gained.
+    table = table[~table["workload"].map(study.has_one_load).astype(bool)]
+    return _draw_planes(study, table, "progress", (STP, ANTT), labels, ("STP {}", "ANTT {}"), axes)
 
 
 def _draw_planes(
     study: DrawnStudy,
+    table: pd.DataFrame,
     name: str,
     metrics: tuple[str, str],
     labels: tuple[str, str],
@@ -62,7 +68,7 @@ def _draw_planes(
 
     `texts` are about a value of each, `finish` sets the axes.
     """
-    table = study.plain_summary().sort_values("replicas", kind="stable")
+    table = table.sort_values("replicas", kind="stable")
     table = table.reindex(
         columns=[*POINT_COLUMNS, *(column for metric in metrics for column in interval_columns(metric))]
     )
@@ -72,7 +78,7 @@ def _draw_planes(
         study,
         name,
         len(panels),
-        "the summary has no rows",
+        "the summary has no rows of tenants with a load of their own" if STP in metrics else "the summary has no rows",
         more=["at the end of each line: number of tenants"],
         note=study.panel_omissions,
         x_label=labels[0],
