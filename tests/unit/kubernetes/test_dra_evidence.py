@@ -126,3 +126,11 @@ def test_a_tenant_without_cuda_and_a_device_without_a_uuid_give_no_digest() -> N
         found = tenant_evidence([part], offered(*devices), PLAIN, FOUR[:1], [report(device, ("nvidia0",))])
         assert [each["name"] for each in found if each["name"] == "device"] == []
         assert refuted(found) == []
+
+
+def test_tenants_under_mps_have_a_daemons_pipe() -> None:
+    part = claim(["part-0"], [("part-0", "gpu-0")])
+    for pipe, broken in (("/mps", []), (None, ["has the pipe of an MPS daemon"])):
+        seen = report(device_digest("GPU-0"), ("nvidia0",))
+        seen["view"]["mps_pipe"] = pipe
+        assert refuted(tenant_evidence([part], offered(*GPUS), MPS, FOUR[:1], [seen])) == broken
