@@ -267,7 +267,7 @@ def test_a_server_that_never_becomes_ready_gives_the_reason(node: ClusterNode, s
     # On a busy machine the container may not run yet.
     for seconds in (10, 40, 160):
         tenants = tenants_of(node, study, 1, **changes)
-        tenants.timeouts = {**tenants.timeouts, "start_seconds": seconds}
+        tenants.start_seconds = seconds
         try:
             with pytest.raises(TenantsFailed):
                 tenants.start(grants(1))
