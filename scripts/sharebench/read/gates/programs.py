@@ -12,9 +12,9 @@ SCRAPE_RATIO = 0.25
 # A client that computes for half of the time of its requests measures itself; a tenth is a small share of a latency.
 GENERATOR_BOUND_RATIO = 0.5
 GENERATOR_COST_RATIO = 0.1
-# A client that keeps a closed load's requests out of flight for longer than this share of the time lowers its rate by
-# more than tools agree on.
-GENERATOR_GAP_RATIO = 0.03
+# Tools agree within 3 % on the rate of a closed load. Half of that may be the time that our client keeps its requests
+# out of flight; as much lies in the latencies of fast requests.
+GENERATOR_GAP_RATIO = 0.015
 # Where most requests connect, latency is that of the server and of connecting to it.
 NEW_CONNECTIONS_RATIO = 0.5
 # The beginning of the reason of a request that failed by its answer.
