@@ -169,3 +169,17 @@ def test_a_median_and_a_tail_are_not_two_points_of_one_curve() -> None:
     rows[2] |= {"ttft_p99_seconds": math.nan, "ttft_p50_seconds": 1.0}
     [best] = [each for each in table(rows, SLO, *SWEEPS, sweeps=SWEEPS, studies=("slo",)) if each["best_of_sweep"]]
     assert pd.isna(best["rate_within_slo_hz"])
+
+
+def test_a_part_that_is_not_known_of_the_heavier_load_may_reach_its_limit_first() -> None:
+    rows = swept(0.1, 0.25, 1.0)
+    rows[2] |= {"tpot_p99_seconds": math.nan, "tpot_p50_seconds": 0.01}
+    [best] = [each for each in table(rows, SLO, *SWEEPS, sweeps=SWEEPS, studies=("slo",)) if each["best_of_sweep"]]
+    assert pd.isna(best["rate_within_slo_hz"])
+
+
+def test_an_overloaded_server_that_serves_less_gives_no_rate() -> None:
+    rows = table(swept(0.1, 0.25, 1.0, hz=(10.0, 20.0, 15.0)), SLO, *SWEEPS, sweeps=SWEEPS, studies=("streams", "slo"))
+    [best] = [each for each in rows if each["best_of_sweep"]]
+    assert best["capacity_hz"] == 20
+    assert pd.isna(best["rate_within_slo_hz"]) and pd.isna(best["tokens_within_slo_hz"])

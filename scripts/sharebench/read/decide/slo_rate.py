@@ -15,13 +15,18 @@ def highest_rate(within: Level, beyond: Level | None, demand: Demand) -> TableRo
     """Columns of tables/capacity.csv: requests and tokens per second at which the first part reaches its limit.
 
     `within` holds the SLO by its tails, and `beyond` is the next load, with as many tenants. Between the two the
-    logarithm of a time is taken as linear in the rate. Empty unless the higher load exceeds the SLO, by the same
-    percentile. An end of the interval is blank where the ends of the times are not on both sides of the limit.
+    logarithm of a time is taken as linear in the rate. Empty unless the higher load exceeds the SLO, serves more,
+    and has the same percentile of each part. An end of the interval is blank where the ends of the times are not on
+    both sides of the limit.
     """
     if beyond is None:
         return {}
     at_beyond = {(each.part, each.percentile): each for each in beyond.slo_parts(demand)}
-    pairs = [(each, at_beyond[key]) for each in within.slo_parts(demand) if (key := each[:2]) in at_beyond]
+    parts = within.slo_parts(demand)
+    pairs = [(each, at_beyond[key]) for each in parts if (key := each[:2]) in at_beyond]
+    if len(pairs) < len(parts):
+        # The part that is not known may reach its limit first.
+        return {}
     share = _share([(_limit(a), a.time.value, b.time.value) for a, b in pairs])
     if share is None:
         return {}
@@ -32,7 +37,8 @@ def highest_rate(within: Level, beyond: Level | None, demand: Demand) -> TableRo
     rates |= {"tokens_within_slo_hz": (within.tokens, beyond.tokens)}
     row: TableRow = {}
     for name, (lower, higher) in rates.items():
-        if lower and higher:
+        # An overloaded server may serve less.
+        if lower and higher and higher.value > lower.value:
             low = _between(lower.low, higher.low, least)
             high = _between(lower.high, higher.high, most)
             row |= Estimate(_between(lower.value, higher.value, share) or 0.0, low, high).columns(name)
