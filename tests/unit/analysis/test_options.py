@@ -115,3 +115,11 @@ def test_replicas_gain_by_requests_or_by_latency(is_open_load: bool, one_load: b
     summary = summary_rows(pd.DataFrame([alone, four]))
     _, mps = strategy_options("w", summary, strategies, A100, NOTHING, is_open_load, one_load=one_load)
     assert mps.levels[4].gain == pytest.approx(gain) and mps.has_one_load == one_load
+
+
+@pytest.mark.parametrize(("one_load", "holds"), [(False, True), (True, False)])
+def test_replicas_that_are_faster_with_less_load_each_are_not_thereby_isolated(one_load: bool, holds: bool) -> None:
+    rows = [row(n, "ok") | {"strategy": "mps", "latency_mean_seconds": 0.04 / n} for n in (1, 4)]
+    summary = summary_rows(pd.DataFrame(rows))
+    (mps,) = strategy_options("w", summary, {"mps": strategy("mps")}, A100, NOTHING, True, one_load=one_load)
+    assert mps.levels[4].performance.holds == holds
