@@ -135,7 +135,9 @@ def test_the_activity_of_one_server_stands_beside_what_sharing_gains(tmp_path: P
     known = replace(decide.read_results(tmp_path, folder), is_gpu=True)
     decide.write_answer(known, QUESTION)  # type: ignore[arg-type]
     said = (folder / "tables/advice.md").read_text()
-    assert "One alone kept the SMs active for 58.0 % of the time, and the memory's interface for 44.0 %" in said
+    active = "One alone kept the SMs active for 58.0 % of the time, and the memory's interface for 44.0 %"
+    # An SM with one warp is active, and may yet have room, so not only idle ones can be gained.
+    assert f"{active}; what it leaves idle can be gained." in said
 
 
 def test_the_report_has_the_rate_at_which_the_slo_is_reached(tmp_path: Path) -> None:

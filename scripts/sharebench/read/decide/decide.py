@@ -254,7 +254,7 @@ def _more_reasons(
     if results.config["workload_catalogue"][workload].stream and alone.keys() >= {SM_ACTIVE, DRAM_ACTIVE}:
         active, memory = (format_quantity(alone[name].value) for name in (SM_ACTIVE, DRAM_ACTIVE))
         text = f"One alone kept the SMs active for {active} % of the time, and the memory's interface for {memory} %"
-        reasons.append(Reason("scope", f"{text}; only what it leaves idle can be gained."))
+        reasons.append(Reason("scope", f"{text}; what it leaves idle can be gained."))
     cells, warnings = (sum(numbers) for numbers in zip(*((row.n, row.warnings) for row in own), strict=True))
     if warnings:
         reasons.append(Reason("certainty", f"Of the {cells} cells behind this, {warnings} carry a warning."))
