@@ -149,7 +149,7 @@ def test_yaml_of_the_manual_works() -> None:
 
 def test_refusals_quoted_in_the_manual_are_real() -> None:
     quoted = "".join(code_blocks("text")).splitlines()
-    assert len(quoted) >= 10
+    assert len(quoted) >= 4
     real = [line for changes, _ in MALFORMED.values() for line in refusal_line(changes).splitlines()]
     for line in quoted:
         pattern = re.escape(line).replace(r"\.\.\.", ".*")
