@@ -40,12 +40,12 @@ def fill(folder: Path, leave_bytes: int) -> Path:
 @pytest.mark.root
 def test_a_full_disk_leaves_no_partial_file_and_a_rerun_completes(untouched: Checkout, tiny_disk: Path) -> None:
     results = tiny_disk / "results"
-    record = results / "cells/mps/alpha/n64/r1/raw.json"
+    record = results / "cells/mps/alpha/n96/r1/raw.json"
     options: dict[str, Any] = {
-        "config": [f"results={results}", "strategies=[mps]", "replicas=[64]", "workloads=alpha", "repeats=1"],
+        "config": [f"results={results}", "strategies=[mps]", "replicas=[96]", "workloads=alpha", "repeats=1"],
         "results": results,
     }
-    assert untouched.run(str(record), **options).ok().cells == {"mps/alpha/64/1"}
+    assert untouched.run(str(record), **options).ok().cells == {"mps/alpha/96/1"}
     # Enough for what the start of a run writes, but not for the record.
     free_bytes = (results / ".sharebench/run.json").stat().st_size + 4 * BLOCK
     assert record.stat().st_size > free_bytes + BLOCK
@@ -54,7 +54,7 @@ def test_a_full_disk_leaves_no_partial_file_and_a_rerun_completes(untouched: Che
     ballast = fill(tiny_disk, free_bytes)
     failed = untouched.run(str(record), **options)
     assert failed.code == 1
-    assert failed.failed == {"run_cell": {"mps/alpha/64/1"}}
+    assert failed.failed == {"run_cell": {"mps/alpha/96/1"}}
     assert "No space left on device" in failed.out
     assert "Traceback" not in failed.out
     assert not record.exists()
@@ -68,4 +68,4 @@ def test_a_full_disk_leaves_no_partial_file_and_a_rerun_completes(untouched: Che
 
     ballast.unlink()
     rest.unlink()
-    assert untouched.run(str(record), **options).ok().cells == {"mps/alpha/64/1"}
+    assert untouched.run(str(record), **options).ok().cells == {"mps/alpha/96/1"}

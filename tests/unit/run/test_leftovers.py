@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from unit.nodes.host.tenants import is_alive
 
+from sharebench.core.run_names import RUN_OWNER_VARIABLE
 from sharebench.measure.run import leftovers, ownership
 
 SCRIPTS = Path(leftovers.__file__).resolve().parents[3]
@@ -154,3 +155,17 @@ def test_a_process_that_only_looks_into_a_scratch_is_neither_ended_nor_named(tmp
             assert is_alive(reader.pid) and not is_alive(pid)
             assert leftovers.unclear_line() == ""
             reader.kill()
+
+
+def test_a_note_that_can_be_neither_written_nor_removed_fails_no_run(tmp: Path) -> None:
+    """As where the temporary folder has become read-only."""
+    run_id = "20260101-000000-00000000"
+    (tmp / leftovers.OWNER_FILE.format(run_id)).mkdir()
+    leftovers.Guard(run_id).dismiss()
+    leftovers.remove_scratch(run_id)
+
+
+def test_a_foreign_process_with_an_empty_owner_is_none_of_ours(tmp: Path) -> None:
+    with subprocess.Popen(["sleep", "60"], env={RUN_OWNER_VARIABLE: ""}, cwd="/") as foreign:
+        assert leftovers.unclear_line() == ""
+        foreign.kill()

@@ -107,7 +107,7 @@ def unclear_line() -> str:
                 continue
             environment = _known_environment(process)
             run_id = None
-            if environment.get(RUN_OWNER_VARIABLE) == "" and environment["TMPDIR"] == above:
+            if environment.get(RUN_OWNER_VARIABLE) == "" and environment.get("TMPDIR") == above:
                 run_id = environment[RUN_ID_VARIABLE]
             elif not environment and not process.terminal():
                 run_id = _run_worked_in(process.pid, user, above)
@@ -209,7 +209,13 @@ def sweep_dead_runs() -> None:
 def remove_scratch(run_id: str) -> None:
     for folder in scratch_folders(run_id):
         shutil.rmtree(folder, ignore_errors=True)
-    _owner_note(run_id).unlink(missing_ok=True)
+    _remove_note(_owner_note(run_id))
+
+
+def _remove_note(note: Path) -> None:
+    # It names an ended run, so the run that cannot remove it need not fail.
+    with contextlib.suppress(OSError):
+        note.unlink()
 
 
 def _owner_note(run_id: str) -> Path:
@@ -268,4 +274,4 @@ class Guard:
         """End the guard of a run that has ended well."""
         if self._process.poll() is None:
             self._process.communicate(b"dismissed")
-        self._note.unlink(missing_ok=True)
+        _remove_note(self._note)
