@@ -6,7 +6,7 @@ from typing import TextIO
 
 PATTERNS = {
     "bold green": r": take (?!a )\S+| {2}kept$",
-    "bold red": r" {2}broken$|^\d+ of \d+ cells (?!carry)\w+|^[1-9]\d* promises? broken|could not be restored",
+    "bold red": r" {2}broken$|^\d+ of \d+ cells (?!carry|are)\w+|^[1-9]\d* promises? broken|could not be restored",
     "yellow": r"\bCaution\b|sharing brings nothing|^\d+ of \d+ cells carry a warning",
     "cyan": r"\b(?:sharebench (?!--)\w+|snakemake) [^;]*$",
 }

@@ -17,6 +17,7 @@ answers    mps-limited  3  0.4  max  0.1  broken
 share      mps          3  1.0  max  1.1  kept
 3 of 8 cells crashed: bert, mps × 3: the tenant ended
 2 of 8 cells carry a warning: drift 2; see results/report.html
+5 of 8 cells are measured; their tables are in results/partial
 [bold]text of a user[/bold] :smile: "quoted" 12
 the node could not be restored: no right; restore it: sharebench restore --config node=cpu
 """

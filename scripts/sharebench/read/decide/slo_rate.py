@@ -7,9 +7,6 @@ from sharebench.read.columns import TableRow
 from sharebench.read.decide.advice import Demand, JudgedPart, Level
 from sharebench.read.statistics.intervals import Estimate
 
-Pair = tuple[JudgedPart, JudgedPart]
-"""A part of the SLO at the lower load and at the higher one."""
-
 
 def highest_rate(within: Level, beyond: Level | None, demand: Demand) -> TableRow:
     """Columns of tables/capacity.csv: requests and tokens per second at which the first part reaches its limit.

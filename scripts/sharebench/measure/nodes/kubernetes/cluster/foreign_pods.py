@@ -8,7 +8,7 @@ from sharebench.measure.nodes.kubernetes.cluster.api import Json
 OWNER_LABEL = "sharebench/node"
 # Objects of the node's state also have this label. They outlast its cells.
 HELD_LABEL = "sharebench/held"
-# Of the pod of a server whose client, in a pod of its own, has the metrics.
+# Has the tenant's index on the pod of a server that its client reaches through a Service; the client has the metrics.
 SERVER_LABEL = "sharebench/server"
 ENDED_PHASES = ("Succeeded", "Failed")
 MAX_LISTED = 5

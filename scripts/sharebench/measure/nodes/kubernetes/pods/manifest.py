@@ -34,7 +34,6 @@ CODE_VOLUME = user_manifest.CODE_VOLUME
 CODE_FOLDER = "/sharebench"
 CODE_FILE = "tenant.pyz"
 CELL_LABEL = "sharebench/cell"
-"""Has the tenant's index on the pod of a server that clients reach through a Service."""
 USER_NAME = "sharebench"
 # No image has a name for the user's number, and torch looks it up.
 USER_VARIABLES = {"HOME": "/tmp", "USER": USER_NAME, "LOGNAME": USER_NAME}
