@@ -16,6 +16,7 @@ from sharebench.core.files import REPOSITORY, Refusal
 from sharebench.measure.nodes.node import Node
 from sharebench.measure.run import placement
 from sharebench.measure.run.placement import Placement, cells_by_device
+from sharebench.measure.run.progress import seconds_after
 from sharebench.model import run_record
 from sharebench.model.capabilities import NODE_KINDS
 from sharebench.model.config import programs
@@ -156,13 +157,13 @@ def plan(study: Study, results: Path, files: Mapping[str, Sequence[str]]) -> str
 
 
 def progress_line(run: run_record.RunRecord, spec: Spec, study: Study, device_suffix: str = "") -> str:
-    """The cell's line on the terminal: its number, its name and device, and an estimate of the time left."""
+    """The cell's line on the terminal: its number, its name and device, and an estimate of the run's time left."""
     number, planned = run["done"], run["planned"]
     name = f"{spec.strategy.name} × {spec.replicas}, {spec.workload.name}"
     # Before the first cell ends, the estimate comes from earlier runs; afterwards from this run's pace.
     elapsed = time.time() - (run["first_cell_epoch_seconds"] or time.time())
     pace = elapsed / (number - 1) if number > 1 else seconds_per_cell(study, run) / max(1, len(run.get("devices", [])))
-    left = format_duration((planned - number + 1) * pace)
+    left = format_duration((planned - number + 1) * pace + seconds_after(Path(run["results"]), run["jobs"]))
     return f"cell {number} of {planned}: {name}, repeat {spec.repeat}{device_suffix} · about {left} left"
 
 

@@ -5,7 +5,8 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection
+from itertools import dropwhile
 from pathlib import Path
 
 from sharebench.core.console import format_duration
@@ -36,10 +37,16 @@ def reading_seconds(results: Path) -> dict[str, float]:
     return dict(READING_SECONDS)
 
 
-def reading_text(results: Path, jobs: Mapping[str, object]) -> str:
+def seconds_after(results: Path, jobs: Collection[str], rule: str = "aggregate") -> float:
+    """What the jobs of a run that read take in all, from this one on."""
+    durations = reading_seconds(results)
+    return sum(durations[each] for each in dropwhile(lambda name: name != rule, durations) if each in jobs)
+
+
+def reading_text(results: Path, jobs: Collection[str]) -> str:
     """What a run says of the time after its cells; nothing where no report is written."""
-    seconds = sum(duration for rule, duration in reading_seconds(results).items() if rule in jobs)
-    return f"then tables, figures and report: about {format_duration(seconds)}" if "report" in jobs else ""
+    seconds = format_duration(seconds_after(results, jobs))
+    return f"then tables, figures and report: about {seconds}" if "report" in jobs else ""
 
 
 class Progress:
@@ -49,11 +56,10 @@ class Progress:
     """
 
     def __init__(self, claim: Claim, quiet_seconds: float = QUIET_SECONDS, look_seconds: float = LOOK_SECONDS) -> None:
-        self._claim, self._jobs = claim, claim.record["jobs"]
+        self._claim = claim
         self._quiet_seconds, self._look_seconds = quiet_seconds, look_seconds
         self._rule, self._done = "", 0
         self._began = self._said = time.monotonic()
-        self._durations = reading_seconds(claim.results)
         self._measured: dict[str, float] = {}
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -64,10 +70,8 @@ class Progress:
         self._close_reading()
         self._rule, self._began = rule, time.monotonic()
         if rule in SAID:
-            order = list(READING_SECONDS)
-            coming = [each for each in order[order.index(rule) :] if each in self._jobs]
-            left = sum(self._durations[each] for each in coming)
-            self._say(f"{SAID[rule]} · about {format_duration(left)} left")
+            left = format_duration(seconds_after(self._claim.results, self._claim.record["jobs"], rule))
+            self._say(f"{SAID[rule]} · about {left} left")
 
     def stop(self) -> None:
         self._close_reading()
@@ -75,7 +79,8 @@ class Progress:
         self._thread.join()
         if self._measured:
             with contextlib.suppress(OSError):
-                write_json(state_folder(self._claim.results) / "reading.json", self._durations | self._measured)
+                durations = reading_seconds(self._claim.results) | self._measured
+                write_json(state_folder(self._claim.results) / "reading.json", durations)
 
     def _close_reading(self) -> None:
         if self._rule in READING_SECONDS:
