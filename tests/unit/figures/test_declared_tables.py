@@ -13,7 +13,7 @@ from sharebench.read.figures.catalogue import ENTRIES
 
 pytestmark = pytest.mark.usefixtures("themed")
 
-SERVER_FIGURES = ("serving", "load-curve", "utilisation")
+SERVER_FIGURES = ("serving", "load-curve", "replicas", "utilisation")
 
 
 @pytest.fixture(scope="module")

@@ -33,6 +33,7 @@ from sharebench.read.finished import NoResults
 from sharebench.read.quantity import format_quantity
 from sharebench.read.slo import LATENCY, slo_limits
 from sharebench.read.statistics.intervals import Estimate
+from sharebench.study.loads import has_one_load
 from sharebench.study.wrong_answers import is_never_wrong
 
 DEPLOYED_WITH: Mapping[Deployment, str] = {"device-plugin": "NVIDIA's device plugin", "claims": "resource claims"}
@@ -206,7 +207,7 @@ def _answers(
             load.arrival != "closed",
             terms,
             is_never_wrong(results.config, name),
-            one_load=load.rate_for == "all" or load.concurrency_total is not None,
+            one_load=has_one_load(results.config, name),
         )
         own = [row for row in results.summary if row.workload == name]
         own_demand = replace(demand, limits=applying_limits(own, demand.limits))

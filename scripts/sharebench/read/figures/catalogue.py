@@ -8,11 +8,13 @@ from pathlib import Path
 from sharebench.model.capabilities import NODE_KINDS
 from sharebench.model.study_config import StudyConfig, has_streams, sweeps_by_entry
 from sharebench.read.tables.registry import has_table
+from sharebench.study.loads import compares_servers
 
 NEEDS: Mapping[str, Callable[[StudyConfig, str], object]] = {
     "": lambda config, node_kind: True,
     "streams": lambda config, node_kind: has_streams(config),
     "sweeps": lambda config, node_kind: sweeps_by_entry(config),
+    "replicas": lambda config, node_kind: compares_servers(config),
     "gpu": lambda config, node_kind: NODE_KINDS[node_kind].has_gpus,
 }
 """Conditions of figures besides their tables: whether a study with this config on this kind of node meets them."""
@@ -65,6 +67,15 @@ ENTRIES: dict[str, Entry] = {
         "line is the SLO: what lies above it does not count. A bar that leaves its panel reaches beyond three times "
         "the largest value, or a third of the smallest.",
         needs="sweeps",
+    ),
+    "replicas": Entry(
+        "Several servers over one at equal total load",
+        "Output tokens per second of N servers that share a load, over those of one server with all of it, with the "
+        "95 % interval over repeats or devices. Above the dashed line the servers do more than one. Across: the share "
+        "of the SMs that one server keeps active alone, so what it leaves idle is on its right; where the device does "
+        "not count it, the loads stand side by side.",
+        table="cells",
+        needs="replicas",
     ),
     "utilisation": Entry(
         "How busy the device is",

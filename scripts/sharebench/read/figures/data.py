@@ -128,11 +128,6 @@ class DrawnStudy:
         entry = self.config["workload_catalogue"].get(workload)
         return "+" in workload or (entry is not None and entry.tenants is not None)
 
-    def has_one_load(self, workload: str) -> bool:
-        """Whether its tenants are replicas, which carry one load together."""
-        entry = self.config["workload_catalogue"].get(workload)
-        return entry is not None and (entry.load.rate_for == "all" or entry.load.concurrency_total is not None)
-
     def is_stream(self, workload: str) -> bool:
         return is_stream(self.config, workload)
 

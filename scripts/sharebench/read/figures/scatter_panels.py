@@ -1,6 +1,7 @@
 """Two metrics against each other: one panel per workload, a line per strategy through its numbers of tenants."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -19,6 +20,7 @@ from sharebench.read.figures.panels import (
     strategy_keys,
 )
 from sharebench.read.figures.style import set_log_axis
+from sharebench.study.loads import has_one_load
 
 TOTAL, POWER = "throughput_total_hz", "power_mean_watts"
 STP, ANTT = "stp", "antt"
@@ -51,7 +53,8 @@ def progress(study: DrawnStudy) -> Sheet:
     labels = ("System throughput (STP)", "Mean slowdown (ANTT)")
     table = study.plain_summary()
     # Each replica has a part of the load of one alone, so it is faster though nothing was gained.
-    table = table[~table["workload"].map(study.has_one_load).astype(bool)]
+    is_of_one = table["workload"].map(partial(has_one_load, study.config)).astype(bool)
+    table = table[~is_of_one]
     return _draw_planes(study, table, "progress", (STP, ANTT), labels, ("STP {}", "ANTT {}"), axes)
 
 

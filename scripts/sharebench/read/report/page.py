@@ -52,7 +52,7 @@ SECTIONS = {
 OPEN_SECTIONS = ("conformance", "cards", "curves", "interference", "isolation", "jobs")
 """Sections that are open at first; the others are collapsed."""
 CURVE_FIGURES = ("latency", "throughput", "serving", "progress")
-SWEEP_FIGURES = ("load-curve",)
+SWEEP_FIGURES = ("load-curve", "replicas")
 """Figures next to the cards of sweeps."""
 PIXELS_PER_POINT = 1.9
 """Makes a figure's text of 7 points as large as the report's small print."""

@@ -1,0 +1,167 @@
+"""What several servers of one model gain over one at equal total load, by how busy the device is with the one."""
+
+from collections.abc import Mapping
+from typing import cast
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedFormatter, FixedLocator
+
+from sharebench.model.strategies import is_control
+from sharebench.model.study_config import is_stream
+from sharebench.read.cells.rows import group_by
+from sharebench.read.figures.data import DrawnStudy, Row, absence_reason, table_rows
+from sharebench.read.figures.looks import StrategyLook, strategy_looks
+from sharebench.read.figures.page import Sheet, explain_blank, study_sheet
+from sharebench.read.figures.panels import (
+    REFERENCE_LINE,
+    Quantity,
+    error_bars,
+    interval_columns,
+    label_point,
+    name_points,
+    strategy_keys,
+)
+from sharebench.read.figures.style import set_log_axis
+from sharebench.read.statistics.intervals import Estimate, Place, log_interval, welch_ratio
+from sharebench.study.loads import family, one_server, requests_in_flight
+
+GAIN, ACTIVITY, TOKENS = "gain", "sm_active_percent", "output_tokens_hz"
+CELL = ["strategy", "workload", "replicas", "run_id", "device", "machine", "block", "repeat"]
+"""Columns of cells.csv that identify a cell and its place."""
+VALUES = [*interval_columns(GAIN), *interval_columns(ACTIVITY)]
+COLUMNS = ["strategy", "workload", "replicas", "family", "load", *VALUES, "absence"]
+MAX_COLUMNS = 3
+OPEN_NOTE = "Open loads are not drawn: all servers together get what is asked of one."
+
+
+def replicas(study: DrawnStudy) -> Sheet:
+    """A panel for each server and number of these, with a line per strategy through the server's loads.
+
+    Where the device does not count its activity, the loads stand side by side.
+    """
+    table = _gains(study)
+    panels, is_known = [*table.groupby(["family", "replicas"], sort=False)], bool(table[ACTIVITY].notna().any())
+    if not is_known:
+        table[ACTIVITY] = table.groupby("load").ngroup()
+    names, config = study.strategies(table), study.config
+    streams = (config["workload_catalogue"][name] for name in config["workloads"] if is_stream(config, name))
+    is_open = any(entry.load.arrival != "closed" for entry in streams)
+    style = strategy_looks(study.catalogue, names)
+    page = study_sheet(
+        study,
+        "replicas",
+        len(panels),
+        "no cells have the load of one server",
+        more=["at the points: requests in flight in all" if is_known else "SM activity is not known on this device"],
+        note=f"{study.not_shown} {OPEN_NOTE if is_open else ''}".strip(),
+        x_label="SMs active with one server (%)" if is_known else "Requests in flight in all",
+        y_label="Tokens/s over those of one",
+        legend=strategy_keys(style, names),
+        columns=min(MAX_COLUMNS, table["replicas"].nunique()) or 1,
+    )
+    for ax, (key, of_panel) in zip(page.axes, panels, strict=False):
+        (name, n), rows = cast(tuple[str, int], key), table.loc[of_panel.index]
+        blank = table_rows(rows[rows[GAIN].isna()])
+        page.alt_text.extend(
+            f"{row['workload']}: {row['strategy']} with {n} servers is {row['absence']}" for row in blank
+        )
+        if len(blank) == len(rows):
+            explain_blank(page, ax, f"{name}, N = {n}: no valid measurement")
+            continue
+        ax.set_title(f"{name}, N = {n}")
+        _set_axes(ax, table, is_known)
+        _draw(ax, rows, style, is_known)
+    return page
+
+
+def _gains(study: DrawnStudy) -> pd.DataFrame:
+    """A row for each strategy, workload and number of servers, where a cell has one server with their load."""
+    config = study.config
+    groups = group_by(_cells(study), lambda cell: (cell["strategy"], cell["workload"], cell["replicas"]))
+    rows: list[Row] = []
+    for (strategy, workload, n), own in [*groups.items()]:
+        one = one_server(config, workload, n) if n > 1 and not is_control(strategy) else None
+        alone = groups[config["baseline"], one or "", 1]
+        if not alone:
+            continue
+        gain, activity = _ratio(own, alone), _activity(alone)
+        statuses = {cell["status"] for cell in (alone if any(cell["valid"] for cell in own) else own)}
+        status = statuses.pop() if len(statuses) == 1 else "mixed"
+        rows.append(
+            {"strategy": strategy, "workload": workload, "replicas": n, "family": family(config, workload)}
+            | {"load": requests_in_flight(config, workload, n), "absence": absence_reason({"n": 0, "status": status})}
+            | (gain.columns(GAIN) if gain else {})
+            | (activity.columns(ACTIVITY) if activity else {})
+        )
+    rows.sort(key=lambda row: (config["workloads"].index(row["workload"]), row["load"]))
+    return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(VALUES, float))
+
+
+def _cells(study: DrawnStudy) -> list[Row]:
+    """A row for each cell, with the tokens of all its tenants and its `place`."""
+    tenants = study.table("cells")
+    tenants = tenants.reindex(columns=[*CELL, "status", "valid", TOKENS, ACTIVITY])
+    tenants = tenants.astype({"machine": object}).fillna({"machine": ""})
+    of_cell = {"status": "first", "valid": "all", TOKENS: "sum", ACTIVITY: "first"}
+    cells = table_rows(tenants.groupby(CELL, sort=False).agg(of_cell).reset_index())
+    # Blocks are paired within a run, of several devices within a device.
+    scope = "device" if len({cell["device"] for cell in cells}) > 1 else "run_id"
+    return [
+        cell
+        | {
+            "place": Place(cell["device"], cell["machine"] or None),
+            "block": (cell[scope], cell["block"], cell["repeat"]),
+        }
+        | {"valid": cell["valid"] and cell[TOKENS] > 0}
+        for cell in cells
+    ]
+
+
+def _ratio(over: list[Row], under: list[Row]) -> Estimate | None:
+    """Ratio of the tokens of valid cells, by their pairs in a block; of one device without pairs of their means."""
+    tops, bottoms = ({cell["block"]: cell for cell in cells if cell["valid"]} for cells in (over, under))
+    if pairs := [(tops[block], bottoms[block]) for block in tops if block in bottoms]:
+        return log_interval([top[TOKENS] / one[TOKENS] for top, one in pairs], [top["place"] for top, _ in pairs])
+    if not (tops and bottoms) or len({cell["device"] for cell in (*tops.values(), *bottoms.values())}) > 1:
+        return None
+    values, of_one = ([cell[TOKENS] for cell in each.values()] for each in (tops, bottoms))
+    return welch_ratio(values, of_one)
+
+
+def _activity(cells: list[Row]) -> Estimate | None:
+    known = [cell for cell in cells if cell["valid"] and cell[ACTIVITY] > 0]
+    return log_interval([cell[ACTIVITY] for cell in known], [cell["place"] for cell in known]) if known else None
+
+
+def _set_axes(ax: Axes, table: pd.DataFrame, is_known: bool) -> None:
+    """Set the same axes for all panels: across the whole device, or a tick for each load."""
+    gains = table[interval_columns(GAIN)]
+    set_log_axis(ax, "y", min(0.8, gains.min().min() / 1.15), max(1.25, 1.15 * gains.max().max()))
+    ax.axhline(1, **REFERENCE_LINE)
+    if is_known:
+        ax.set_xlim(0, 105)
+        return
+    loads = dict(sorted(zip(table[ACTIVITY], table["load"], strict=True)))
+    ax.xaxis.set_major_locator(FixedLocator([*loads]))
+    ax.xaxis.set_major_formatter(FixedFormatter([*map(str, loads.values())]))
+    ax.set_xlim(-0.5, len(loads) - 0.5)
+    ax.grid(visible=False, axis="x")
+
+
+def _draw(ax: Axes, rows: pd.DataFrame, style: Mapping[str, StrategyLook], is_known: bool) -> None:
+    drawn = [name for name in style if name in set(rows["strategy"])]
+    shift = 0.0 if is_known else min(0.12, 0.5 / len(drawn))
+    quantities = [Quantity("load", "{} requests in flight"), Quantity(GAIN, "{} × one server")]
+    quantities += [Quantity(ACTIVITY, "one keeps {} % of the SMs active")] if is_known else []
+    for place, strategy in enumerate(drawn):
+        own = rows[rows["strategy"] == strategy]
+        x = own[ACTIVITY] + shift * (place - (len(drawn) - 1) / 2)
+        look = {"capsize": 1.8, "capthick": 0.8, "elinewidth": 0.8, **style[strategy].line}
+        xerr = error_bars(own, ACTIVITY) if is_known else None
+        line = ax.errorbar(x, own[GAIN], xerr=xerr, yerr=error_bars(own, GAIN), **look)
+        name_points(line.lines[0], own, quantities)
+    if is_known:
+        highest = rows.sort_values(GAIN).dropna(subset=[GAIN]).drop_duplicates("load", keep="last")
+        for load, x, y in zip(highest["load"], highest[ACTIVITY], highest[GAIN], strict=True):
+            label_point(ax, str(load), (x, y), (3, 5))
