@@ -34,7 +34,8 @@ class Column(NamedTuple):
     """A line of SCHEMA; `kind` is empty, or has `whole`, `flag` (True or False), `text` or `interval`.
 
     It also names the STUDY_KINDS of a column that only some studies have. `flag` and `text` stand once for all
-    columns of a name.
+    columns of a name. That of a metric may have `zero`, where 0 is a value and not a blank, and how it comes from the
+    columns of cells.csv: `sum:`, `mean:` or `max:` and a column of the tenants, or `device:` and one of the device.
     """
 
     table: str
@@ -47,6 +48,12 @@ class Column(NamedTuple):
     def studies(self) -> set[str]:
         """The STUDY_KINDS that have the column; empty where all studies do."""
         return STUDY_KINDS & set(self.kind.split())
+
+    @property
+    def rule(self) -> tuple[str, str]:
+        """How a metric comes from which column of cells.csv; both empty where code says so."""
+        words = (word.partition(":") for word in self.kind.split())
+        return next(((how, column) for how, colon, column in words if colon), ("", ""))
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -19,31 +19,38 @@ REMARKS = {"no": "not separable"}
 
 
 @dataclass(frozen=True)
-class SummaryColumn:
-    """A metric of the readable summary; an optional one has a column only where a row has a value."""
+class MetricLook:
+    """How a metric is shown; an optional one has a column only where a row has a value."""
 
     metric: str
-    heading: str
+    title: tuple[str, str] = ("", "")
+    """Heading and unit in the report; empty where it has no column there."""
     factor: float = 1.0
+    """To the unit."""
+    heading: str = ""
+    """In the readable summary; empty where it has no column there."""
     interval: bool = True
+    """Whether the readable summary has its interval."""
     is_optional: bool = False
 
 
-SUMMARY_COLUMNS = (
-    SummaryColumn("latency_mean_seconds", "mean (ms)", MS),
-    SummaryColumn("latency_p50_seconds", "p50 (ms)", MS, interval=False),
-    SummaryColumn("latency_p95_seconds", "p95 (ms)", MS, interval=False),
-    SummaryColumn("latency_p99_seconds", "p99 (ms)", MS, interval=False),
-    SummaryColumn("throughput_per_tenant_hz", "per tenant (1/s)", interval=False),
-    SummaryColumn("throughput_total_hz", "total (1/s)"),
-    SummaryColumn("slowdown", "slowdown"),
-    SummaryColumn("memory_per_tenant_mib", "memory (MiB)", interval=False),
-    SummaryColumn("ttft_p50_seconds", "TTFT p50 (ms)", MS, interval=False, is_optional=True),
-    SummaryColumn("tpot_p50_seconds", "TPOT p50 (ms)", MS, interval=False, is_optional=True),
-    SummaryColumn("output_tokens_total_hz", "tokens (1/s)", is_optional=True),
-    SummaryColumn("goodput_total_hz", "goodput (1/s)", is_optional=True),
-    SummaryColumn("energy_per_iteration_joules", "energy (J/iteration)", interval=False, is_optional=True),
+METRIC_LOOKS = (
+    MetricLook("latency_mean_seconds", ("Mean", "ms"), MS, "mean (ms)"),
+    MetricLook("latency_p50_seconds", ("p50", "ms"), MS, "p50 (ms)", interval=False),
+    MetricLook("latency_p95_seconds", ("p95", "ms"), MS, "p95 (ms)", interval=False),
+    MetricLook("latency_p99_seconds", ("p99", "ms"), MS, "p99 (ms)", interval=False),
+    MetricLook("throughput_per_tenant_hz", ("Per tenant", "iterations/s"), 1.0, "per tenant (1/s)", interval=False),
+    MetricLook("throughput_total_hz", ("Total", "iterations/s"), 1.0, "total (1/s)"),
+    MetricLook("slowdown", ("Slowdown", ""), 1.0, "slowdown"),
+    MetricLook("memory_per_tenant_mib", ("Memory per tenant", "MiB"), 1.0, "memory (MiB)", interval=False),
+    MetricLook("ttft_p50_seconds", ("TTFT p50", "ms"), MS, "TTFT p50 (ms)", interval=False, is_optional=True),
+    MetricLook("ttft_p99_seconds", ("TTFT p99", "ms"), MS, is_optional=True),
+    MetricLook("tpot_p50_seconds", ("TPOT p50", "ms"), MS, "TPOT p50 (ms)", interval=False, is_optional=True),
+    MetricLook("output_tokens_total_hz", ("Output", "tokens/s"), 1.0, "tokens (1/s)", is_optional=True),
+    MetricLook("goodput_total_hz", ("Within the SLO", "requests/s"), 1.0, "goodput (1/s)", is_optional=True),
+    MetricLook("energy_per_iteration_joules", heading="energy (J/iteration)", interval=False, is_optional=True),
 )
+"""The columns of summary.md, and of the report's numbers. All other places name the metrics that they show."""
 TEXT_COLUMNS = ("strategy", "workload")
 
 
@@ -51,6 +58,12 @@ def caption(*, device: str, window_seconds: float, repeats: int, remarks: Sequen
     facts = f"{device}, {window_seconds:g} s window, {repeats} repeat{'s' * (repeats != 1)}."
     method = "Geometric means over repeats, with 95 % intervals."
     return " ".join(part for part in (facts, method, *remarks) if part)
+
+
+def known_looks(summary: pd.DataFrame, looks: Sequence[MetricLook] = METRIC_LOOKS) -> list[MetricLook]:
+    """Those of the metrics that rows of the summary have, and all that are not optional."""
+    known = summary.notna().any()
+    return [look for look in looks if not look.is_optional or known.get(look.metric, False)]
 
 
 def summary_markdown(summary: pd.DataFrame, caption: str) -> str:
@@ -66,11 +79,7 @@ def _text_table(summary: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
     """The table as text, and its notes with their marks in order of appearance."""
     notes: dict[str, str] = {}
     rows = []
-    columns = [
-        shown
-        for shown in SUMMARY_COLUMNS
-        if not shown.is_optional or (shown.metric in summary and summary[shown.metric].notna().any())
-    ]
+    columns = [look for look in known_looks(summary) if look.heading]
     for row in summary.to_dict("records"):
         texts = [text for text in (row["reason"], row["notes"]) if isinstance(text, str)]
         # The table has no p99.9.
@@ -79,7 +88,7 @@ def _text_table(summary: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
         cells = f"{row['n']}" if row["n"] == row["n_expected"] else f"{row['n']} of {row['n_expected']}"
         shown = {shown.heading: _value(row, shown) for shown in columns}
         if row["n"] == 0:
-            shown[SUMMARY_COLUMNS[0].heading] = row["status"].replace("-", " ") if row["status"] != "ok" else "invalid"
+            shown[METRIC_LOOKS[0].heading] = row["status"].replace("-", " ") if row["status"] != "ok" else "invalid"
         rows.append(
             {
                 "strategy": row["strategy"],
@@ -92,7 +101,7 @@ def _text_table(summary: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
     return pd.DataFrame(rows), notes
 
 
-def _value(row: Mapping[Hashable, Any], shown: SummaryColumn) -> str:
+def _value(row: Mapping[Hashable, Any], shown: MetricLook) -> str:
     value = row[shown.metric]
     if pd.isna(value):
         return BLANK
@@ -121,7 +130,7 @@ def compare_markdown(table: pd.DataFrame, before: str, after: str, differences: 
             "tenants": str(row["replicas"]),
             f"{before} (ms)": _plain(MS * row["before"]),
             f"{after} (ms)": _plain(MS * row["after"]),
-            "ratio": _value(row, SummaryColumn("ratio", "ratio")),
+            "ratio": _value(row, MetricLook("ratio")),
             "p (Holm)": _plain(row["p_holm"]),
             "remark": row["reason"] if isinstance(row["reason"], str) else REMARKS.get(row["separable"], ""),
         }

@@ -70,7 +70,7 @@ def test_markdown_shows_milliseconds_with_intervals_and_explains_blanks(summary)
 )
 def test_numbers_keep_three_figures_and_no_exponent(summary, seconds, shown):
     row = summary.iloc[0].to_dict() | {"latency_p50_seconds": seconds}
-    assert publish._value(row, publish.SUMMARY_COLUMNS[1]) == shown
+    assert publish._value(row, publish.METRIC_LOOKS[1]) == shown
 
 
 def test_the_caption_names_device_window_and_repeats():

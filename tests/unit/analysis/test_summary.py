@@ -9,10 +9,12 @@ import pytest
 from scipy import stats
 from unit.factories import record
 
+from sharebench.read.cells import metrics
 from sharebench.read.cells.rows import reduce_record, split_by_workload
 from sharebench.read.cells.slowdown import Baseline, Separability, group_slowdown
-from sharebench.read.columns import ACTIVITY, STUDY_KINDS
+from sharebench.read.columns import ACTIVITY, STUDY_KINDS, columns
 from sharebench.read.tables.summary import METRICS, summary_table
+from sharebench.read.text import METRIC_LOOKS
 from sharebench.study.cells import Cell
 
 OPTIONAL_PREFIXES = ("ttft_", "itl_", "tpot_", "output_tokens_", "goodput_", "cost_per_million_tokens", "sm_", "dram_")
@@ -83,6 +85,19 @@ def test_cell_values_and_their_means_over_repeats():
     assert row["latency_mean_seconds_low"] == pytest.approx(math.exp(low))
     assert row["latency_mean_seconds_high"] == pytest.approx(math.exp(high))
     assert (row["n_expected"], row["n"], row["n_excluded"], row["latency_mean_seconds_n"]) == (3, 3, 0, 3)
+
+
+def test_a_line_of_the_schema_says_how_a_metric_comes_from_the_tenants(monkeypatch):
+    cell = reduce_record(constant_record("mps", 0.004, 0.006))
+    monkeypatch.setitem(metrics.RULES, "latency_worst_seconds", ("max", "latency_max_seconds"))
+    assert metrics.cell_value(cell, "latency_worst_seconds") == pytest.approx(0.006)
+    assert metrics.over_tenants(cell, "throughput_per_tenant_hz") * 2 == metrics.cell_value(cell, "throughput_total_hz")
+    with pytest.raises(KeyError, match="slowdown"):
+        metrics.cell_value(cell, "slowdown")
+    of_cells = columns("cells", STUDY_KINDS)
+    assert {column for _, column in metrics.RULES.values()} <= set(of_cells)
+    assert {how for how, _ in metrics.RULES.values()} <= {*metrics.OVER_TENANTS, "device"}
+    assert {look.metric for look in METRIC_LOOKS} <= set(METRICS)
 
 
 def test_slowdowns_in_blocks_are_paired():

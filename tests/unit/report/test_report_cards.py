@@ -106,7 +106,7 @@ def test_a_sweep_is_one_card_with_a_row_for_each_load() -> None:
     assert (found.workload, found.by, found.strategy) == ("w", "requests/s per tenant", "")
     assert [(load.value, load.strategy) for load in found.loads] == [(1, "mps"), (9, "")]
     assert found.loads[1].why == "No valid cell. mps: no room."
-    assert [metric.name for metric in found.metrics] == ["ttft_p50_seconds", "throughput_total_hz"], "those with values"
+    assert [look.metric for look in found.metrics] == ["ttft_p50_seconds", "throughput_total_hz"], "those with values"
 
 
 def test_a_load_without_a_winner_names_none_and_a_sweep_has_its_cautions_once(root: Path) -> None:

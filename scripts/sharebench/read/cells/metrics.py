@@ -1,19 +1,24 @@
 """The metrics in which cells are compared, with the buckets' error of percentiles, and why a percentile is blank."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import cast
 
 from sharebench.model.study_config import StudyConfig, has_streams
 from sharebench.read.cells.rows import NEEDED_COUNT, PERCENTILES, STAGE_METRICS, MeasuredCell, percentile_of
-from sharebench.read.columns import ACTIVITY, SLO, STREAMS, columns
+from sharebench.read.columns import ACTIVITY, SLO, STREAMS, columns, table_columns
 from sharebench.read.histogram import Quantile
 from sharebench.read.slo import PART_LABELS, slo_limits
 from sharebench.read.statistics.intervals import Estimate, log_interval
 
 MEAN, TOKEN_COST = "latency_mean_seconds", "cost_per_million_tokens"
-TOTAL_COLUMNS = {"throughput_total_hz": "throughput_hz", "output_tokens_total_hz": "output_tokens_hz"}
-TOTAL_COLUMNS |= {"goodput_total_hz": "goodput_hz"}
-"""Metrics that are sums over a cell's tenants, each with the column of one tenant."""
+RULES = {column.name: column.rule for column in table_columns("metrics") if column.rule != ("", "")}
+"""The metrics that come from one column of cells.csv, with how, and that column."""
+OVER_TENANTS: Mapping[str, Callable[[list[float]], float]] = {
+    "sum": sum,
+    "mean": lambda values: sum(values) / len(values),
+    "max": max,
+}
 QUANTILES = {f"latency_{name}_seconds": name for name in NEEDED_COUNT} | {
     f"{name}_seconds": name for name in STAGE_METRICS
 }
@@ -35,14 +40,23 @@ def optional_metrics(studies: Collection[str]) -> list[str]:
     return [metric for metric in every if metric not in (*columns("metrics"), TOKEN_COST)]
 
 
+def over_tenants(cell: MeasuredCell, metric: str) -> float | None:
+    """One of RULES, from the device's or the tenants' columns; None where none is known."""
+    how, column = RULES[metric]
+    if how == "device":
+        return cast(Mapping[str, float | None], cell.device_columns)[column]
+    known = cell.values(column)
+    return OVER_TENANTS[how](known) if known else None
+
+
 def cell_value(cell: MeasuredCell, metric: str) -> float | None:
-    """The mean latency, a percentile or a total of the cell; None where it is 0 or not known."""
-    if metric in TOTAL_COLUMNS:
-        return cell.total(TOTAL_COLUMNS[metric]) or None
+    """The mean latency, a percentile or one of RULES; None where it is 0 or not known."""
+    if metric == MEAN:
+        return cell.latency_mean_seconds or None
     if metric in QUANTILES:
         quantile = cell.percentiles.get(QUANTILES[metric])
         return None if quantile is None else quantile.value_seconds
-    return cell.latency_mean_seconds or None
+    return over_tenants(cell, metric) or None
 
 
 def group_percentile(name: str, cells: Sequence[MeasuredCell]) -> Estimate | None:

@@ -4,7 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -97,6 +97,10 @@ class TenantRow:
     other_columns: Mapping[str, object] = field(default_factory=dict)
     """Its other columns of cells.csv."""
 
+    def value(self, column: str) -> float | None:
+        """The number in a column of cells.csv."""
+        return cast(float | None, self.other_columns.get(column, getattr(self, column, None)))
+
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCell:
@@ -149,10 +153,9 @@ class MeasuredCell:
     def place(self) -> Place:
         return Place(self.device, self.machine)
 
-    def total(self, column: str) -> float | None:
-        """Sum of a column over its rows; None where no row has it."""
-        known = [value for row in self.rows if (value := getattr(row, column)) is not None]
-        return sum(known) if known else None
+    def values(self, column: str) -> list[float]:
+        """What its rows have in a column."""
+        return [value for row in self.rows if (value := row.value(column)) is not None]
 
 
 def split_by_workload(record: Record, whole: MeasuredCell, limits: SloLimits = NO_SLO) -> list[MeasuredCell]:

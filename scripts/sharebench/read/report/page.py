@@ -29,6 +29,7 @@ from sharebench.read.figures.looks import COLORS, strategy_label, strategy_looks
 from sharebench.read.report import words
 from sharebench.read.report.audit import audit
 from sharebench.read.report.sections import advice, cards, comparisons, promise_rows, statements
+from sharebench.read.text import known_looks
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 SECTIONS = {
@@ -154,8 +155,9 @@ def report_context(data: Path, results: Path) -> dict[str, Any]:
         "square_swatches": list(style)[len(COLORS) :],
         "summary": rows,
         "common": common_remarks,
-        "serving_metrics": {
-            workload: cards.known_metrics(of_workload, cards.SERVING_METRICS) for workload, of_workload in rows.items()
+        "looks": {
+            workload: [look for look in known_looks(of_workload) if any(look.title)]
+            for workload, of_workload in study.by_workload(summary).items()
         },
         "mixes": {workload for workload in rows if study.is_mix(workload)},
         "advice": advice_data,

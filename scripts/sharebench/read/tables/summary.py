@@ -7,17 +7,24 @@ include all tenants of the cell.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import cast
+from collections.abc import Collection, Iterable, Sequence
 
 import pandas as pd
 
 from sharebench.model.strategies import is_control
-from sharebench.read.cells.metrics import QUANTILES, group_percentile, percentile_note
+from sharebench.read.cells.metrics import (
+    MEAN,
+    QUANTILES,
+    RULES,
+    TOKEN_COST,
+    group_percentile,
+    over_tenants,
+    percentile_note,
+)
 from sharebench.read.cells.multiprogram import FORMULAS, group_metrics
 from sharebench.read.cells.rows import GROUP_COLUMNS, GroupKey, MeasuredCell, group_by, outcome_columns
 from sharebench.read.cells.slowdown import Baseline, Separability, group_ratio, group_slowdown
-from sharebench.read.columns import STUDY_KINDS, TableRow, columns, table_frame
+from sharebench.read.columns import STREAMS, STUDY_KINDS, TableRow, columns, table_columns, table_frame
 from sharebench.read.slo import dollars_per_million
 from sharebench.read.statistics.intervals import Estimate, Place, log_interval, rate_interval
 from sharebench.study.cells import Cell, pair_name
@@ -26,24 +33,11 @@ METRICS = columns("metrics", STUDY_KINDS)
 """All metrics, some of some studies only; each has a column per METRIC_SUFFIXES, percentiles one more."""
 METRIC_SUFFIXES = ("", "_low", "_high", "_n", "_n_excluded")
 BUCKET_ERROR = "_bucket_error_percent"
-# Metrics of the device, named like their columns in cells.csv.
-DEVICE_METRICS = (
-    "power_mean_watts",
-    "energy_per_iteration_joules",
-    "energy_above_idle_per_iteration_joules",
-    "sm_active_percent",
-    "sm_occupancy_percent",
-    "dram_active_percent",
-)
-# Metrics that only GPUs or streams have, the last with a price; elsewhere a blank needs no note.
-OPTIONAL_METRICS = (
-    *DEVICE_METRICS,
-    "throughput_per_watt",
-    "output_tokens_total_hz",
-    "cost_per_million_tokens",
-)
-# A rate that may be 0.
-GOODPUT = "goodput_total_hz"
+POSSIBLY_ZERO = {column.name for column in table_columns("metrics") if "zero" in column.kind.split()}
+# Metrics that only GPUs or streams have; elsewhere a blank needs no note.
+OPTIONAL_METRICS = {"throughput_per_watt"} | {
+    column.name for column in table_columns("metrics") if column.rule[0] == "device" or STREAMS in column.studies
+}
 # Metrics that are not a mean of one value per cell.
 DERIVED = ("slowdown", *FORMULAS, "isolation_index")
 # Warnings whose message a note quotes: failures, and the client's part.
@@ -59,7 +53,7 @@ METRIC_LABELS = {
     "sm_active_percent": "active SMs",
     "sm_occupancy_percent": "occupancy",
     "dram_active_percent": "active memory",
-    GOODPUT: "goodput",
+    "goodput_total_hz": "goodput",
 }
 
 
@@ -177,25 +171,15 @@ def _cell_values(cells: Sequence[MeasuredCell], price_per_hour: float | None) ->
     """One value per cell for each metric that is a plain mean over cells; None where a cell has none."""
     values: dict[str, list[float | None]] = {metric: [] for metric in METRICS if metric not in (*DERIVED, *QUANTILES)}
     for cell in cells:
-        rates = [row.throughput_hz for row in cell.rows if row.throughput_hz is not None]
-        memory = [row.memory_mib for row in cell.rows if row.memory_mib is not None]
-        tokens = cell.total("output_tokens_hz")
+        rate, tokens = (over_tenants(cell, f"{each}_total_hz") for each in ("throughput", "output_tokens"))
         watts = cell.device_columns["power_mean_watts"]
         # The power of a mix cannot be attributed to a workload.
         is_comparable = len({row.tenant_workload for row in cell.all_rows}) == 1
-        device = cast(Mapping[str, float | None], cell.device_columns)
-        cell_values = {name: device[name] for name in DEVICE_METRICS} | {
-            "latency_mean_seconds": cell.latency_mean_seconds,
-            "throughput_per_tenant_hz": sum(rates) / len(rates) if rates else None,
-            "throughput_total_hz": sum(rates) or None,
-            "memory_per_tenant_mib": sum(memory) / len(memory) if memory else None,
-            "throughput_per_watt": sum(rates) / watts if rates and watts and is_comparable else None,
-            "output_tokens_total_hz": tokens or None,
-            GOODPUT: cell.total("goodput_hz"),
+        cell_values = {metric: over_tenants(cell, metric) for metric in RULES} | {
+            MEAN: cell.latency_mean_seconds,
+            "throughput_per_watt": rate / watts if rate and watts and is_comparable else None,
             # The device's price is divided by the tokens of all its tenants.
-            "cost_per_million_tokens": dollars_per_million(
-                price_per_hour, sum(row.output_tokens_hz or 0.0 for row in cell.all_rows)
-            )
+            TOKEN_COST: dollars_per_million(price_per_hour, sum(row.output_tokens_hz or 0.0 for row in cell.all_rows))
             if price_per_hour is not None and tokens
             else None,
         }
@@ -208,7 +192,7 @@ def _estimate(metric: str, values: Sequence[float | None], places: Sequence[Plac
     # A geometric mean cannot include a zero, or energy below idle. Leaving those cells out would bias the mean.
     present = [value for value in values if value is not None]
     own = [place for value, place in zip(values, places, strict=True) if value is not None]
-    if metric == GOODPUT and present:
+    if metric in POSSIBLY_ZERO and present:
         return rate_interval(present, own)
     return log_interval(present, own) if present and min(present) > 0 else None
 

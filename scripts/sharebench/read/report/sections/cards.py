@@ -5,34 +5,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
+import pandas as pd
+
 from sharebench.model.strategies import is_control
 from sharebench.model.study_config import Sweep
 from sharebench.read.decide.answers import Answer, Fact
 from sharebench.read.figures.data import Row, absence_reason, load_label
 from sharebench.read.report.sections.advice import Advice
 from sharebench.read.report.words import format_number
+from sharebench.read.text import MS, MetricLook, known_looks
 
-
-class SweepMetric(NamedTuple):
-    """A column of the summary in a sweep's table, with its heading and unit, and the factor to that unit."""
-
-    name: str
-    heading: tuple[str, str]
-    factor: float = 1.0
-
-
-SWEEP_METRICS = (
-    SweepMetric("ttft_p50_seconds", ("TTFT p50", "ms"), 1e3),
-    SweepMetric("ttft_p99_seconds", ("TTFT p99", "ms"), 1e3),
-    SweepMetric("tpot_p50_seconds", ("TPOT p50", "ms"), 1e3),
-    SweepMetric("latency_p50_seconds", ("Latency p50", "ms"), 1e3),
-    SweepMetric("latency_p99_seconds", ("Latency p99", "ms"), 1e3),
-    SweepMetric("output_tokens_total_hz", ("Output", "tokens/s")),
-    SweepMetric("throughput_total_hz", ("Answers", "requests/s")),
-    SweepMetric("goodput_total_hz", ("Within the SLO", "requests/s")),
+SWEEP_LOOKS = (
+    MetricLook("ttft_p50_seconds", ("TTFT p50", "ms"), MS, is_optional=True),
+    MetricLook("ttft_p99_seconds", ("TTFT p99", "ms"), MS, is_optional=True),
+    MetricLook("tpot_p50_seconds", ("TPOT p50", "ms"), MS, is_optional=True),
+    MetricLook("latency_p50_seconds", ("Latency p50", "ms"), MS, is_optional=True),
+    MetricLook("latency_p99_seconds", ("Latency p99", "ms"), MS, is_optional=True),
+    MetricLook("output_tokens_total_hz", ("Output", "tokens/s"), is_optional=True),
+    MetricLook("throughput_total_hz", ("Answers", "requests/s"), is_optional=True),
+    MetricLook("goodput_total_hz", ("Within the SLO", "requests/s"), is_optional=True),
 )
-SERVING_METRICS = tuple(each for each in SWEEP_METRICS if not each.name.startswith(("latency_", "throughput_")))
-"""The metrics that only streams or an SLO have."""
+"""The columns of a sweep's table."""
 
 
 class SweepLoad(NamedTuple):
@@ -68,7 +61,7 @@ class Card(NamedTuple):
     by: str = ""
     """The label of the key that a sweep varies."""
     loads: Sequence[SweepLoad] = ()
-    metrics: Sequence[SweepMetric] = ()
+    metrics: Sequence[MetricLook] = ()
 
 
 def cards(
@@ -95,7 +88,7 @@ def _sweep_card(name: str, sweep: Sweep, advised: Advice, summary: Mapping[str, 
         else:
             why = _no_choice(rows) or (answer.headline if answer else "not measured")
             loads.append(SweepLoad(value, "", 0, None, why))
-    metrics = known_metrics(load.judged for load in loads if load.judged)
+    metrics = known_looks(pd.DataFrame([load.judged for load in loads if load.judged]), SWEEP_LOOKS)
     return Card(name, "", reasons={"hazard": [*hazards]}, by=load_label(sweep), loads=loads, metrics=metrics)
 
 
@@ -120,11 +113,6 @@ def _answer_card(answer: Answer, summary: list[Row]) -> Card:
         serving_text(judged) if judged else "",
         bars if len(bars) > 1 else [],
     )
-
-
-def known_metrics(rows: Iterable[Row], metrics: Iterable[SweepMetric] = SWEEP_METRICS) -> list[SweepMetric]:
-    rows = list(rows)
-    return [each for each in metrics if any(not math.isnan(row.get(each.name, math.nan)) for row in rows)]
 
 
 def _judged_row(answer: Answer, summary: list[Row]) -> Row | None:

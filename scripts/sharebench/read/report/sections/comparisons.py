@@ -4,11 +4,14 @@ import math
 
 from sharebench.model.spec import workload_label
 from sharebench.model.strategies import is_control
+from sharebench.read.cells.metrics import PERCENTILE_LABELS, QUANTILES
 from sharebench.read.figures.data import DrawnStudy, Row, table_rows
+from sharebench.read.text import METRIC_LOOKS
 
 CELL_METRICS = ("antt", "stp", "harmonic_speedup", "jain_index", "worst_slowdown", "isolation_index")
 """Metrics of the summary that are about all tenants of a cell."""
-METRIC_LABELS = {
+METRIC_LABELS: dict[str, str] = {look.metric: look.title[0] for look in METRIC_LOOKS} | {
+    **{metric: PERCENTILE_LABELS[name] for metric, name in QUANTILES.items()},
     "latency_mean_seconds": "Mean latency",
     "output_tokens_total_hz": "Output tokens per second",
     "goodput_total_hz": "Goodput",
@@ -21,10 +24,8 @@ def contrast_rows(study: DrawnStudy) -> dict[str, list[Row]]:
     named = [row | {"runs": workload_label(row["workload"], row["tenant_workload"])} for row in rows]
     by_metric: dict[str, list[Row]] = {}
     for row in named:
-        metric = row.get("metric", "latency_mean_seconds")
-        # Other metrics are percentiles such as ttft_p50_seconds.
-        name = METRIC_LABELS.get(metric) or f"{metric[: metric.index('_')].upper()} {metric.split('_')[1]}"
-        by_metric.setdefault(name, []).append(row)
+        metric = str(row.get("metric", "latency_mean_seconds"))
+        by_metric.setdefault(METRIC_LABELS.get(metric, metric), []).append(row)
     return by_metric
 
 
