@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import types
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -84,13 +85,17 @@ def sampler() -> NvmlSampler:
     return NvmlSampler(GPU, [[os.getpid()]], [], HostCounters([0], [os.getpid()]))
 
 
-def sampled(seconds: float) -> Telemetry:
-    """The summary of a window that begins now."""
-    running = sampler()
-    running.start()
-    began = time.monotonic()
-    time.sleep(seconds)
-    return running.stop(began, began + seconds)[1]
+def sampled(start: Callable[[], NvmlSampler] = sampler) -> Telemetry:
+    """The summary of a window of a second; of another one where a busy machine is late with half of its samples."""
+    for _ in range(5):
+        running = start()
+        running.start()
+        began = time.monotonic()
+        time.sleep(1.0)
+        summary = running.stop(began, began + 1.0)[1]
+        if summary["samples"] > 5:
+            break
+    return summary
 
 
 def test_the_sampling_process_sees_the_whole_window(made_up: Path) -> None:
@@ -118,14 +123,11 @@ def test_the_sampling_process_sees_the_whole_window(made_up: Path) -> None:
 
 
 def test_each_tenant_has_its_own_use_of_the_gpu(made_up: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with subprocess.Popen(["sleep", "60"]) as tenant, subprocess.Popen(["sleep", "60"]) as neighbour:
+    with subprocess.Popen(["sleep", "600"]) as tenant, subprocess.Popen(["sleep", "600"]) as neighbour:
         monkeypatch.setenv("tenant", str(tenant.pid))
         monkeypatch.setenv("neighbour", str(neighbour.pid))
-        running = NvmlSampler(GPU, [[tenant.pid], [neighbour.pid]], [], HostCounters([0], [tenant.pid]))
-        running.start()
-        began = time.monotonic()
-        time.sleep(1.0)
-        summary = running.stop(began, began + 1.0)[1]
+        pids = [[tenant.pid], [neighbour.pid]]
+        summary = sampled(lambda: NvmlSampler(GPU, pids, [], HostCounters([0], [tenant.pid])))
         tenant.kill()
         neighbour.kill()
     first, second = summary["tenant_sm_percent"]
@@ -137,7 +139,7 @@ def test_each_tenant_has_its_own_use_of_the_gpu(made_up: Path, monkeypatch: pyte
 def test_a_gpu_that_reports_nothing_is_still_sampled(made_up: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("broken", "gpu")
     monkeypatch.setenv("old", "yes")
-    summary = sampled(1.0)
+    summary = sampled()
     assert summary["samples"] > 0
     assert summary["power_mean_watts"] is summary["energy_joules"] is summary["throttle_reasons"] is None
     assert (summary["sm_active_mean_percent"], summary["activity_reason"]) == (
@@ -150,7 +152,7 @@ def test_a_gpu_that_reports_nothing_is_still_sampled(made_up: Path, monkeypatch:
 
 def test_power_is_the_mean_of_nvml_without_an_instant_value(made_up: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("old", "yes")
-    summary = sampled(1.0)
+    summary = sampled()
     assert summary["power_mean_watts"] == 249
     assert (summary["dram_active_mean_percent"], summary["activity_reason"]) == (
         None,

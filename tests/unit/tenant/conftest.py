@@ -148,10 +148,13 @@ class Tenant:
                 return start_ns
         raise AssertionError(text)
 
-    def measure(self, seconds: float) -> dict[str, Any]:
-        """Run a window of that length and return its record."""
-        self.announce(seconds)
-        record: dict[str, Any] = self.get("/record?deadline_seconds=120")
+    def measure(self, seconds: float, least: int = 1) -> dict[str, Any]:
+        """The record of a window of that length; of a longer one where a busy machine runs fewer iterations in it."""
+        for longer in (1, 10, 100):
+            self.announce(longer * seconds)
+            record: dict[str, Any] = self.get("/record?deadline_seconds=120")
+            if record["count"] >= least:
+                break
         return record
 
     def stop(self) -> None:

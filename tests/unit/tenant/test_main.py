@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tenant.contract import TIMELINE_SLOTS
 
-from .conftest import MS, SCRIPTS, Tenant
+from .conftest import SCRIPTS, Tenant
 
 Launch = Callable[..., Tenant]
 
@@ -169,16 +169,13 @@ def test_tenants_on_streams_of_one_process_are_measured_separately(plant: Launch
     streams = [tenant.stream(number) for number in range(3)]
     for stream in streams:
         stream.wait_ready()
-    start_ns = tenant.get("/clock")["monotonic_ns"] + 2000 * MS
-    for stream in streams:
-        window = {"start_ns": start_ns, "end_ns": start_ns + 300 * MS}
-        assert stream.call("POST", "/window", window)[0] == 200
-    records = [stream.get("/record?deadline_seconds=120") for stream in streams]
+    records = [stream.measure(0.3) for stream in streams]
     assert [record["index"] for record in records] == [2, 3, 4]
     for record in records:
-        assert 0 < record["count"] < 160
-        assert 0 < record["cpu"]["cpu_seconds"] < 0.3
-    first, busy, last = (record["cpu"]["cpu_seconds"] for record in records)
+        seconds = record["timeline"]["slot_seconds"] * TIMELINE_SLOTS
+        assert 0 < record["count"] <= seconds / 0.002 + 1
+        assert 0 < record["cpu"]["cpu_seconds"] < seconds
+    first, busy, last = (record["cpu"]["cpu_seconds"] / record["count"] for record in records)
     assert busy > 2 * max(first, last), "it is the thread's CPU time, not the process's"
     resident = psutil.Process(tenant.process.pid).memory_info().rss
     assert sum(record["memory_bytes"] for record in records) == pytest.approx(resident, rel=0.2)

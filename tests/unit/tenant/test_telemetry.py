@@ -94,12 +94,15 @@ class Endpoint(HttpEndpoint):
 def test_the_driver_receives_the_samples_of_the_window(nvml_library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml_library))
     monkeypatch.setenv("MOCK_READINGS", "1")
-    sampler = PodSampler(Endpoint()).wait_until_begun()
-    sampler.start()
-    # The window spans some samples even on a busy machine.
-    begin = time.monotonic()
-    time.sleep(1.0)
-    rows, summary = sampler.stop(begin, time.monotonic())
+    # A busy machine may be late with the samples of one window.
+    for _ in range(5):
+        sampler = PodSampler(Endpoint()).wait_until_begun()
+        sampler.start()
+        begin = time.monotonic()
+        time.sleep(1.0)
+        rows, summary = sampler.stop(begin, time.monotonic())
+        if len(rows) > 2:
+            break
     assert (summary["source"], summary["reason"]) == ("nvml-in-tenant-0", None)
     assert summary["samples"] == len(rows) > 0
     assert set(summary) == set(UNKNOWN_TELEMETRY)
