@@ -15,6 +15,8 @@ from tenant.gpu import cuda
 from tenant.workloads import fault
 
 __all__ = ["stub"]
+# Of the window, when the fault is due: on a busy machine more than what passes until it is there.
+LEFT_NS = 600_000_000_000
 
 
 class RecordingFault(fault.Fault):
@@ -46,7 +48,7 @@ def cuda_fault(kind: str) -> fault.CudaFault:
     assert isinstance(workload, fault.CudaFault)
     workload.attach()
     now_ns = time.monotonic_ns()
-    workload._due_ns, workload._end_ns = now_ns, now_ns + 1_000_000_000
+    workload._due_ns, workload._end_ns = now_ns, now_ns + LEFT_NS
     return workload
 
 
@@ -61,7 +63,7 @@ def arguments(library: ctypes.CDLL) -> list[int]:
 def test_a_spin_fault_fills_the_gpu_and_ends_by_itself(stub: ctypes.CDLL) -> None:
     cuda_fault("spin").step()
     assert extents(stub) == [2 * 132, 1, 1, 1024, 1, 1]
-    assert 3_000_000_000 < arguments(stub)[0] <= 1_000_000_000 + fault.SPIN_BEYOND_NS
+    assert 0 <= LEFT_NS + fault.SPIN_BEYOND_NS - arguments(stub)[0] < LEFT_NS / 2
 
 
 def test_a_tenant_is_killed_while_its_kernel_runs(stub: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,12 +92,16 @@ def test_a_tenant_that_is_killed_ends_the_wait_at_once(launch: Callable[..., Pro
 
 
 def test_the_end_of_a_watched_tenant_is_timed_to_the_moment(launch: Callable[..., ProcessTenants]) -> None:
-    tenants = launch("import sys; sys.stdin.read()")
-    began = tenants.now_ns()
-    os.kill(tenants.pids()[0], signal.SIGKILL)
-    ended = tenants.watch_until(began + 2 * NS)
-    assert tenants.now_ns() >= began + 2 * NS, "nor does watching end early"
-    assert began < ended[0] < began + 2 * NS
+    # A busy machine may notice nothing in two seconds; who watches too late does so in every time.
+    for seconds in (2, 20, 120):
+        tenants = launch(FOREVER)
+        began = tenants.now_ns()
+        os.kill(tenants.pids()[0], signal.SIGKILL)
+        ended = tenants.watch_until(began + seconds * NS)
+        assert tenants.now_ns() >= began + seconds * NS, "nor does watching end early"
+        if ended and ended[0] < began + seconds * NS:
+            break
+    assert began < ended[0] < began + seconds * NS
 
 
 TEMPORARY = """
@@ -210,7 +214,7 @@ def test_grants_of_one_process_are_its_streams(launch: Callable[..., ProcessTena
     assert "--streams" not in command_of(tenants, *tenants.units[0].grants)
     os.kill(pids[1], signal.SIGKILL)
     with pytest.raises(TenantsFailed):
-        tenants.sleep_until(tenants.now_ns() + 10 * NS)
+        tenants.sleep_until(tenants.now_ns() + 600 * NS)
     assert [outcome["status"] for outcome in tenants.outcomes()] == ["ok", "killed", "killed", "ok"]
 
 
