@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -114,15 +115,23 @@ def test_what_a_program_leaves_in_its_container_is_counted_at_its_end(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Real processes, of which the first is taken for the container's."""
-    # One child stays in its session, another one has left it; a third one ends before.
-    script = "sleep 60 & setsid sleep 60 & sleep 0 & sleep 1"
-    with subprocess.Popen(["sh", "-c", script], start_new_session=True) as container:
+    # One child stays in its session, another one has left it; a third one ends before. It ends when it may.
+    script = "sleep 600 & echo $!; setsid sleep 600 & echo $!; sleep 0 & wait $!; read end"
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "start_new_session": True}
+    with subprocess.Popen(["sh", "-c", script], **pipes) as container:
         monkeypatch.setattr(UserProgram, "pid", lambda self: container.pid)
         exiting = ExitingProgram()
         exiting._pid = container.pid
-        start_ns = time.monotonic_ns() + 500_000_000
+        start_ns = time.monotonic_ns() + 60_000_000_000
         exiting.set_window(start_ns, start_ns + 60_000_000_000)
-        left = exiting.wait_record(60.0)["left_running"]
+        assert container.stdin is not None and container.stdout is not None
+        children = {int(container.stdout.readline()) for _ in range(2)}
+        deadline = time.monotonic() + 120
+        while not children <= set((exiting._report["outside"] or {"pids": []})["pids"]):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        container.stdin.close()
+        left = exiting.wait_record(120.0)["left_running"]
         for pid in exiting._find_left():
             os.kill(pid, signal.SIGKILL)
     assert left == 2
