@@ -19,7 +19,7 @@ from tenant.contract import EXIT_USAGE, TOKEN_VARIABLE
 from tenant.contract.forking import ForkRequest
 
 PYTHON = Path(sys.executable)
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 300
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ SMALL = {"workload_catalogue.matmul.params": {"size": 32}, "workload_catalogue.m
 QUICK = {"warmup": {"min_iterations": 4, "max_seconds": 2, "tolerance_percent": 50}, "window_seconds": 0.2}
 CORES = sorted(os.sched_getaffinity(0))
 
-FOREVER = "import time; time.sleep(60)"
+FOREVER = "import time; time.sleep(600)"
 
 
 def cpu_study(**changes: Any) -> Study:
