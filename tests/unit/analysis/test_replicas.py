@@ -1,5 +1,6 @@
 """Advice on replicas of one server, which carry one load together."""
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -35,6 +36,25 @@ def option(name: str, gains: dict[int, float], *, is_open: bool = False) -> Opti
     return Option(name, levels, NO, 2 * is_sharing, is_sharing=is_sharing, has_one_load=True)
 
 
+def with_ends(option: Option, widths: dict[int, float]) -> Option:
+    """The option with intervals that reach these shares to either side of its merits."""
+
+    def widened(known: Estimate | None, share: float) -> Estimate | None:
+        return known and replace(known, low=known.value * (1 - share), high=known.value * (1 + share))
+
+    levels = {
+        n: replace(
+            level,
+            throughput=widened(level.throughput, widths[n]),
+            inverse_latency=widened(level.inverse_latency, widths[n]),
+        )
+        if n in widths
+        else level
+        for n, level in option.levels.items()
+    }
+    return replace(option, levels=levels)
+
+
 def options(mps: dict[int, float], *, is_open: bool = False) -> list[Option]:
     sliced = {2: 0.9, 4: 0.8}
     return [
@@ -57,6 +77,39 @@ def test_the_number_of_replicas_is_that_which_does_most(mps: dict[int, float], h
     answer = answer_question("chat", options(mps, is_open=is_open), Demand(4))
     assert answer.headline == headline
     assert [each.devices for each in answer.plans] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_the_fewest_are_taken_of_which_no_other_is_surely_better_by_the_margin(is_open: bool) -> None:
+    close = options({2: 1.64, 4: 1.7}, is_open=is_open)
+    assert answer_question("chat", close, Demand(4)).headline == "take 2 replicas: mps on 1 GPU"
+    assert answer_question("chat", close, Demand(4, margin_percent=1)).headline == "take 4 replicas: mps on 1 GPU"
+    noisy = [with_ends(each, {4: 0.1}) for each in options({2: 1.55, 4: 1.7}, is_open=is_open)]
+    assert advise(noisy, Demand(4))[0].per_device == 2
+
+
+def test_another_strategy_with_fewer_replicas_hides_no_number_that_is_as_good() -> None:
+    rivals = [with_ends(option("mps", {2: 1.45, 4: 1.7}), {4: 0.12}), option("mps-limited", {4: 1.6})]
+    best = advise(rivals, Demand(4))[0]
+    assert (best.option.strategy, best.per_device) == ("mps", 4), "two are 5 % worse than what is surely reached"
+
+
+def test_a_wider_interval_of_one_number_never_moves_it_to_first_place() -> None:
+    draw, moved = random.Random(7), 0
+    for number in range(200):
+        found = []
+        for name in ("time-slicing", "mps", "mig"):
+            gains = {n: draw.uniform(1.1, 1.6) for n in (2, 3, 4)}
+            drawn = with_ends(option(name, gains, is_open=number % 2 == 1), {n: draw.uniform(0, 0.2) for n in gains})
+            found.append(replace(drawn, effort=draw.randint(1, 2)))
+        for k, each in enumerate(found):
+            for n in each.levels:
+                wider = [*found[:k], with_ends(each, {n: 0.6}), *found[k + 1 :]]
+                before, after = (advise(those, Demand(4))[0] for those in (found, wider))
+                was, now = ((plan.option.strategy, plan.per_device) for plan in (before, after))
+                assert now == was or now != (each.strategy, n)
+                moved += now != was
+    assert moved > 20, "a wider interval may let another plan go first"
 
 
 def test_the_question_bounds_their_number() -> None:

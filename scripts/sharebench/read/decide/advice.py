@@ -186,13 +186,19 @@ class Plan:
 
 
 def find_plan(option: Option, demand: Demand) -> Plan:
-    """The strategy's plan of the first rank that meets the demand, or one without devices and the reason."""
+    """The strategy's plan that meets the demand, or one without devices and the reason."""
+    return advise([option], demand)[0]
+
+
+def _first_plans(option: Option, demand: Demand) -> list[Plan]:
+    """The strategy's plans of the first rank that meets the demand, several of replicas; else why there is none."""
     if found := possible_plans(option, demand):
-        return min(found, key=lambda each: (each.rank, -each.merit.value * option.has_one_load))
+        first = min(each.rank for each in found)
+        return [each for each in found if each.rank == first][: None if option.has_one_load else 1]
     fewest = [replicas for _, replicas in _splits(option, demand.tenants)][-1:] if option.has_one_load else []
     replicas = (fewest or [demand.tenants])[0] if option.is_sharing else 1
     level = option.level(replicas)
-    return Plan(option, None, replicas, level, _problem(option, replicas, level, demand) or "not measured")
+    return [Plan(option, None, replicas, level, _problem(option, replicas, level, demand) or "not measured")]
 
 
 def possible_plans(option: Option, demand: Demand) -> list[Plan]:
@@ -269,17 +275,35 @@ def _problem(option: Option, replicas: int, level: Level | None, demand: Demand)
 def advise(options: Iterable[Option], demand: Demand) -> list[Plan]:
     """All plans, the best first: by rank, then by throughput per tenant, or under an open load by mean latency.
 
-    Tied plans are ordered by effort. Strategies without a plan come last.
+    Tied plans are ordered by effort, then by the number of replicas. Strategies without a plan come last.
     """
-    plans = [find_plan(option, demand) for option in options]
-    possible = [each for each in plans if each.devices is not None]
-    least = {
-        rank: (1 - demand.margin_percent / 100) * _surely_reached([each.merit for each in rivals])
-        for rank, rivals in group_by(possible, lambda each: each.rank).items()
-    }
-    marked = [replace(each, is_tied=each.merit.value >= least[each.rank]) for each in possible]
-    marked.sort(key=lambda each: (*each.rank, not each.is_tied, each.option.effort * each.is_tied, -each.merit.value))
-    return marked + [each for each in plans if each.devices is None]
+    plans = [_first_plans(option, demand) for option in options]
+    possible = [own for own in plans if own[0].devices is not None]
+    rivals = group_by((each for own in possible for each in own), lambda each: each.rank)
+    least = {rank: _least_merit(those, demand) for rank, those in rivals.items()}
+    marked = []
+    for own in possible:
+        is_tied = max(each.merit.value for each in own) >= least[own[0].rank]
+        enough = least[own[0].rank] if is_tied else _least_merit(own, demand)
+        fewest = min((each for each in own if each.merit.value >= enough), key=lambda each: each.per_device)
+        marked.append(replace(fewest, is_tied=is_tied))
+    marked.sort(key=_order)
+    return marked + [own[0] for own in plans if own[0].devices is None]
+
+
+def _order(plan: Plan) -> tuple[float, ...]:
+    """Of tied plans the least effort, and then the fewest replicas, go before more merit.
+
+    Merit goes last, since a wider interval of one plan may tie more plans, but takes none away.
+    """
+    replicas = plan.per_device * plan.option.has_one_load
+    effort = (plan.option.effort, replicas) if plan.is_tied else (0, 0)
+    return (*plan.rank, not plan.is_tied, *effort, -plan.merit.value)
+
+
+def _least_merit(plans: Sequence[Plan], demand: Demand) -> float:
+    """The merit from which on none of these plans of one rank is surely better by the margin."""
+    return (1 - demand.margin_percent / 100) * _surely_reached([each.merit for each in plans])
 
 
 def _surely_reached(merits: Sequence[Estimate]) -> float:

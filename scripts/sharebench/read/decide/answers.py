@@ -147,8 +147,9 @@ def answer_question(workload: str, options: Sequence[Option], demand: Demand, is
     assert best.level is not None
     reasons = [*hazard_reasons(best), *gain_reasons(plans)]
     if best.option.has_one_load:
-        text = f"Its load is that of all tenants together: any number up to {demand.tenants} was compared, on one GPU."
-        reasons.append(Reason("scope", text))
+        text = f"Its load is that of all tenants together: any number up to {demand.tenants} was compared, on one GPU"
+        enough = f"the fewest of which no other is surely better by {demand.margin_percent:g} % are taken"
+        reasons.append(Reason("scope", f"{text}; {enough}."))
     if best.per_device > 1 and best.level.gain is None:
         reasons.append(
             Reason("scope", "No valid baseline: what sharing costs, against one tenant alone, is not known.")
