@@ -1,5 +1,6 @@
 """The options of the advice: measured levels, infeasible numbers of tenants, and fault isolation."""
 
+import math
 from typing import Any
 
 import pandas as pd
@@ -115,6 +116,15 @@ def test_replicas_gain_by_requests_or_by_latency(is_open_load: bool, one_load: b
     summary = summary_rows(pd.DataFrame([alone, four]))
     _, mps = strategy_options("w", summary, strategies, A100, NOTHING, is_open_load, one_load=one_load)
     assert mps.levels[4].gain == pytest.approx(gain) and mps.has_one_load == one_load
+
+
+def test_replicas_under_an_open_load_have_no_gain_by_requests() -> None:
+    alone = row(1, "ok") | {"strategy": "exclusive", "throughput_total_hz": 10.0, "slowdown": math.nan}
+    four = alone | {"strategy": "mps", "replicas": 4}
+    strategies = {name: strategy(name) for name in ("exclusive", "mps")}
+    summary = summary_rows(pd.DataFrame([alone, four]))
+    found = strategy_options("w", summary, strategies, A100, NOTHING, True, one_load=True)
+    assert [level.gain for each in found for level in each.levels.values()] == [None, None]
 
 
 @pytest.mark.parametrize(("one_load", "holds"), [(False, True), (True, False)])

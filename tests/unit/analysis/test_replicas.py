@@ -112,6 +112,17 @@ def test_a_wider_interval_of_one_number_never_moves_it_to_first_place() -> None:
     assert moved > 20, "a wider interval may let another plan go first"
 
 
+def test_of_an_open_load_without_a_baseline_there_is_no_answer() -> None:
+    unknown = [
+        replace(each, levels={n: replace(level, gain=None) for n, level in each.levels.items()})
+        for each in options({2: 1.3}, is_open=True)
+    ]
+    answer = answer_question("chat", unknown, Demand(4))
+    assert (answer.strategy, answer.headline) == ("", "no strategy that was measured serves 4 tenants")
+    why = "without a valid baseline its latency over that of one alone is not known"
+    assert answer.texts("no plan") == [f"No plan with exclusive, time-slicing, mps: {why}."]
+
+
 def test_the_question_bounds_their_number() -> None:
     assert [each.per_device for each in advise(options({2: 1.3, 4: 1.7}), Demand(2))] == [2, 1, 2]
 

@@ -259,6 +259,8 @@ def _problem(option: Option, replicas: int, level: Level | None, demand: Demand)
         return f"{holds}, {option.memory_basis}" if option.memory_basis else holds
     if level is None:
         return f"not measured with {replicas} tenants or more"
+    if option.has_one_load and level.inverse_latency and level.gain is None:
+        return "without a valid baseline its latency over that of one alone is not known"
     if demand.isolation == "fault" and replicas > 1 and not option.fault.holds:
         return f"fault isolation: {option.fault.text}"
     if demand.isolation == "performance" and replicas > 1 and not level.performance.holds:

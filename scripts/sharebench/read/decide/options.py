@@ -72,8 +72,8 @@ def strategy_options(
                 performance=documented.performance_isolation(strategy)
                 if one_load
                 else _performance(row, measured, strategy),
-                gain=1 / level.slowdown
-                if one_load and is_open_load and level.slowdown
+                gain=(level.slowdown and 1 / level.slowdown)
+                if one_load and is_open_load
                 else _gain(row, alone, is_open_load or one_load),
             )
             for row in measured
