@@ -128,38 +128,6 @@ def test_gates_compare_the_clients_own_time_with_its_requests(cpu_seconds: float
     assert found["generator_cost"]["severity"] == "warning"
 
 
-def closed_load(in_flight: float, **changes: Any) -> dict[str, Any]:
-    """A server that four requests in flight were asked of."""
-    server = served(loop_tenant())
-    return server | {"load": server["load"] | {"concurrency": 4, "in_flight_mean": in_flight} | changes}
-
-
-@pytest.mark.parametrize(("in_flight", "passed"), [(4.0, True), (3.95, True), (3.8, False)])
-def test_time_between_the_requests_of_a_closed_load_is_a_warning(in_flight: float, passed: bool) -> None:
-    found = verdicts(closed_load(4.0), closed_load(in_flight))["generator_gap"]
-    assert (found["passed"], found["severity"]) == (passed, "warning")
-    assert found["value"] == pytest.approx(1 - in_flight / 4)
-    line = "between two requests the client of tenant 1 took 5.0% of the time, which its rate lacks"
-    assert passed or found["message"] == line
-
-
-@pytest.mark.parametrize(
-    ("changes", "errors"),
-    [
-        ({"arrival": "poisson", "planned_rate_hz": 200.0}, {}),
-        ({"concurrency": None}, {}),
-        ({"in_flight_mean": None}, {}),
-        ({"censored": 1}, {}),
-        ({}, {"connection refused": 1}),
-    ],
-)
-def test_only_the_clients_own_gap_counts(changes: dict[str, Any], errors: dict[str, int]) -> None:
-    """A client that cannot reach its server pauses; and requests that hang were in flight."""
-    server = closed_load(3.0, **changes) | {"errors_by_reason": errors}
-    assert "generator_gap" not in verdicts(server)
-    assert "generator_gap" in verdicts(closed_load(3.0) | {"errors_by_reason": {"status 500": 1}})
-
-
 @pytest.mark.parametrize(
     ("reported", "counted", "passed"), [(400, 400, True), (403, 400, True), (406, 400, False), (0, 400, None)]
 )

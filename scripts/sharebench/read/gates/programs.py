@@ -15,6 +15,8 @@ GENERATOR_COST_RATIO = 0.1
 # Tools agree within 3 % on the rate of a closed load. Half of that may be the time that our client keeps its requests
 # out of flight; as much lies in the latencies of fast requests.
 GENERATOR_GAP_RATIO = 0.015
+# The client's pause after a request that the server took no part in.
+PAUSE_SECONDS = 0.05
 # Where most requests connect, latency is that of the server and of connecting to it.
 NEW_CONNECTIONS_RATIO = 0.5
 # The beginning of the reason of a request that failed by its answer.
@@ -135,23 +137,25 @@ def generator_gap(record: CellRecord) -> Verdict | None:
     judged = [
         (gap, GENERATOR_GAP_RATIO, tenant["index"])
         for tenant in record["tenants"]
-        if (gap := _gap_share(tenant)) is not None
+        if (gap := _gap_share(tenant, window_seconds(record))) is not None
     ]
     message = "between two requests the client of tenant {tenant} took {value:.1%} of the time, which its rate lacks"
     return worst_verdict(judged, message)
 
 
-def _gap_share(tenant: TenantRecord) -> float | None:
+def _gap_share(tenant: TenantRecord, seconds: float) -> float | None:
     """One less the requests in flight over those that the load asks for; None for an open load, or where unknown.
 
-    After a request that the server took no part in the client pauses, and one that never ended is not counted.
+    The pauses that the client may have made are left out: after each failure without an answer, and at the window's
+    beginning after an earlier one.
     """
     load = load_of(tenant)
     asked, in_flight = load.get("concurrency"), load["in_flight_mean"]
-    has_paused = any(not reason.startswith(ANSWERED) for reason in tenant.get("errors_by_reason", {}))
-    if asked is None or in_flight is None or load["arrival"] != "closed" or has_paused or load["censored"]:
+    if asked is None or in_flight is None or load["arrival"] != "closed":
         return None
-    return 1 - in_flight / asked
+    gap, reasons = 1 - in_flight / asked, tenant.get("errors_by_reason", {})
+    failed = sum(count for reason, count in reasons.items() if not reason.startswith(ANSWERED))
+    return max(0.0, gap - PAUSE_SECONDS * (failed / asked + 1) / seconds) if failed else gap
 
 
 def new_connections(record: CellRecord) -> Verdict | None:
