@@ -4,10 +4,13 @@ import re
 import sys
 from typing import TextIO
 
+# The sentences are those of the callers' own functions in tests/unit/core/test_emphasis.py.
 PATTERNS = {
-    "bold green": r": take (?!a )\S+| {2}kept$",
-    "bold red": r" {2}broken$|^\d+ of \d+ cells (?!carry|are)\w+|^[1-9]\d* promises? broken|could not be restored",
-    "yellow": r"\bCaution\b|sharing brings nothing|^\d+ of \d+ cells carry a warning",
+    "bold green": r": take (?!a )(?:\d+ replicas?: )?\S+| {2}kept$",
+    "bold red": r" {2}broken$|^\d+ of \d+ cells (?:oom|crashed|killed|hung|excluded)"
+    r"|^[1-9]\d* promises? broken|could not be restored",
+    "yellow": r"\bCaution\b|(?:sharing brings|more replicas bring) nothing"
+    r"|no (?:sharing|number of replicas)(?=.* brings anything;)|^\d+ of \d+ cells carry a warning",
     "cyan": r"\b(?:sharebench (?!--)\w+|snakemake) [^;]*$",
 }
 
