@@ -22,7 +22,7 @@ CONFIG = Path(__file__).parents[2] / "config"
 S = "strategy_catalogue"
 W = "workload_catalogue"
 SIMULATED = {"node": "simulated"}
-NO_SLO: Slo = {"latency_ms": None, "ttft_ms": None, "itl_ms": None, "tpot_ms": None}
+NO_SLO: Slo = {"latency_ms": None, "ttft_ms": None, "itl_ms": None, "tpot_ms": None, "workloads": {}}
 QUESTION: Question = {
     "slo": NO_SLO,
     "tenants": None,

@@ -7,17 +7,17 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from sharebench.model.values import Count, Flag, Maybe, Numeric, Positive, Section
+from sharebench.model.values import Count, Flag, Matching, Maybe, Numeric, OpenMapping, Part, Positive, Section
 
 IsolationKind = Literal["none", "performance", "fault"]
 ISOLATIONS: tuple[IsolationKind, ...] = get_args(IsolationKind)
 Deployment = Literal["auto", "host", "device-plugin", "claims"]
 MARGIN_PERCENT = 5.0
+Named = Annotated[str, Matching("[a-z][a-z0-9_.+-]*", "cannot be a workload; name one of workload_catalogue")]
 
 
-class Slo(TypedDict):
-    """Limits of a request, in milliseconds. The advice compares each part with a percentile, goodput with every
-    request; a part that a workload does not have (`ttft_ms` without a stream) does not apply to it."""
+class Limits(TypedDict):
+    """Limits of a request of this workload, in place of all of the study's."""
 
     latency_ms: Maybe[Positive]
     """Time to the end of the answer, from the intended send; of a loop the time of an iteration."""
@@ -27,6 +27,15 @@ class Slo(TypedDict):
     """Gap between two token events, of a request its longest; only of streams."""
     tpot_ms: Maybe[Positive]
     """Time per output token after the first; only of streams."""
+
+
+class Slo(Limits):
+    """Limits of a request, in milliseconds. The advice compares each part with a percentile, goodput with every
+    request; a part that a workload does not have (`ttft_ms` without a stream) does not apply to it."""
+
+    workloads: Annotated[OpenMapping[Named, Part[Limits]], Field(default={})]
+    """Limits of single workloads by name, each in place of those of the study; advice holds the tenants of a mix to
+    these."""
 
 
 class QuestionKeys(TypedDict):

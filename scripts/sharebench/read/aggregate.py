@@ -21,7 +21,7 @@ from sharebench.read.cells.rows import reduce_record, split_by_workload
 from sharebench.read.cells.slowdown import Baseline
 from sharebench.read.checker import Checker, RecordsRefused, refusal_message
 from sharebench.read.columns import ACTIVITY, ANSWERS, HOST, USE, TableRow, csv_text, table_frame
-from sharebench.read.slo import slo_limits
+from sharebench.read.slo import limits_of
 from sharebench.read.tables.cells import cells_table, prometheus_rows, stage_rows
 from sharebench.read.tables.checks import evidence_rows, gate_rows, outcome_rows
 from sharebench.read.tables.conformance import conformance_table, junit
@@ -129,7 +129,7 @@ def _build_tables(checker: Checker) -> dict[str, pd.DataFrame]:
     prometheus: list[TableRow] = []
     checks: dict[str, list[TableRow]] = {name: [] for name in CHECKS}
     switches = _switches(checker)
-    slo = slo_limits(study.config["slo"])
+    slo = limits_of(study.config["slo"])
     kinds = study_kinds(study.config)
     conformance: list[Record] = []
     has = set(table_names(study.config))

@@ -22,7 +22,7 @@ from sharebench.read.figures.compare import draw
 from sharebench.read.figures.page import save
 from sharebench.read.figures.style import theme
 from sharebench.read.gates.gates import read_judged
-from sharebench.read.slo import format_limits, slo_limits
+from sharebench.read.slo import format_slo, limits_of
 from sharebench.read.statistics.intervals import Place, log_interval, welch_ratio, with_holm
 from sharebench.read.text import compare_markdown
 from sharebench.study.study import Study
@@ -85,7 +85,7 @@ def read_data(path: Path, name: str | None = None, where: str = "DATA") -> Measu
     parts: list[MeasuredCell] = []
     specs: dict[GroupKey, tuple[str, Spec]] = {}
     facts: dict[str, set[str]] = defaultdict(set)
-    slo = slo_limits(study.config["slo"])
+    slo = limits_of(study.config["slo"])
     for cell in study.table_cells():
         record = read_judged(folder / cell.raw)
         parts += (own := split_by_workload(record, reduce_record(record, limits=slo), slo))
@@ -97,7 +97,7 @@ def read_data(path: Path, name: str | None = None, where: str = "DATA") -> Measu
     valid = [part for part in parts if part.valid]
     baseline = Baseline(valid, study.baseline)
     texts = {key: ", ".join(sorted(texts)) for key, texts in facts.items()} | {"repeats": str(study.config["repeats"])}
-    texts |= {"SLO": format_limits(slo)} if slo else {}
+    texts |= {"SLO": told} if (told := format_slo(study.config["slo"])) else {}
     return MeasuredData(
         name=name,
         study=study,

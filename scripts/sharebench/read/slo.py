@@ -1,6 +1,8 @@
 """An SLO of several parts: their limits, and how many requests of a tenant meet all that apply."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -12,12 +14,36 @@ from tenant.contract import AchievedLoad, RequestColumns
 LATENCY = "latency"
 PART_LABELS = {LATENCY: "latency", "ttft": "TTFT", "itl": "ITL", "tpot": "TPOT"}
 """The parts with their labels; all but the latency apply to streams only."""
+LimitsOf = Callable[[str], Mapping[str, float]]
+"""Seconds by part of the SLO of a workload."""
 
 
-def slo_limits(slo: Slo) -> dict[str, float]:
-    """Limit in seconds of each part that has one."""
-    limits_ms = dict(zip(PART_LABELS, (slo["latency_ms"], slo["ttft_ms"], slo["itl_ms"], slo["tpot_ms"]), strict=True))
+def slo_limits(slo: Slo, workload: str = "") -> dict[str, float]:
+    """Limit in seconds of each part that has one, for all workloads, or for one that may have limits of its own."""
+    # Older configs lack keys.
+    own: Mapping[str, Any] = slo.get("workloads", {}).get(workload, slo)
+    limits_ms = {part: own.get(f"{part}_ms") for part in PART_LABELS}
     return {part: ms / 1e3 for part, ms in limits_ms.items() if ms is not None}
+
+
+def no_slo(workload: str) -> Mapping[str, float]:
+    return {}
+
+
+def limits_of(slo: Slo) -> LimitsOf:
+    return partial(slo_limits, slo)
+
+
+def own_limits(slo: Slo) -> dict[str, dict[str, float]]:
+    """The limits of the workloads that have their own."""
+    return {name: slo_limits(slo, name) for name in slo.get("workloads", {})}
+
+
+def format_slo(slo: Slo) -> str:
+    """`TTFT 500 ms; service 50 ms`; empty without limits."""
+    general, own = slo_limits(slo), own_limits(slo)
+    texts = [f"{name} {format_limits(limits) or 'none'}" for name, limits in own.items()]
+    return "; ".join([format_limits(general), *texts] if general else texts)
 
 
 def format_limits(limits: Mapping[str, float]) -> str:

@@ -25,7 +25,7 @@ def row(strategy: str, replicas: int, seconds: float, **more: Any) -> dict[str, 
 
 
 def table(rows: list[dict[str, Any]], limits: dict[str, float], *workloads: str, **more: Any) -> list[dict[str, Any]]:
-    made = capacity_table(summary_rows(pd.DataFrame(rows)), limits, workloads or ("matmul",), **more)
+    made = capacity_table(summary_rows(pd.DataFrame(rows)), lambda _: limits, workloads or ("matmul",), **more)
     return [{str(column): value for column, value in row.items()} for row in made.to_dict("records")]
 
 

@@ -39,11 +39,12 @@ def summary(work: Mapping[tuple[str, int], float] = WORK) -> list[SummaryRow]:
     ]
 
 
-def answered(demand: Demand, rows: list[SummaryRow] | None = None) -> Answer:
-    def shared(strategy: Strategy, levels: Mapping[int, Level]) -> Option:
-        return Option(strategy.name, levels, FAULT, 0)
+def option(strategy: Strategy, levels: Mapping[int, Level]) -> Option:
+    return Option(strategy.name, levels, FAULT, 0)
 
-    found = mix_answer("lab", rows or summary(), STRATEGIES, shared, demand, is_gpu=True)
+
+def answered(demand: Demand, rows: list[SummaryRow] | None = None) -> Answer:
+    found = mix_answer("lab", rows or summary(), STRATEGIES, option, demand, is_gpu=True)
     assert found is not None
     return found
 

@@ -49,7 +49,7 @@ def streams_record(*tenants: dict[str, Any], repeat: int = 1, strategy: str = "m
 
 
 def summarised(records: Sequence[dict[str, Any]], limits: Mapping[str, float] | None = None) -> pd.Series[Any]:
-    cells = [reduce_record(each, limits=limits or {}) for each in records]
+    cells = [reduce_record(each, limits=lambda _: limits or {}) for each in records]
     expected = [(Cell("mps", "matmul", cells[0].replicas, k + 1), "matmul") for k in range(len(records))]
     return summary_table(cells, expected, Baseline(cells, None), STUDY_KINDS).iloc[0]
 
@@ -76,7 +76,11 @@ def test_the_summary_has_planted_values_with_intervals() -> None:
 
 
 def test_cells_have_the_values_of_each_tenant() -> None:
-    cells = [reduce_record(streams_record(stream(0, ttft=0.1, slow=100), stream(1, ttft=0.2)), limits={"ttft": 0.5})]
+    cells = [
+        reduce_record(
+            streams_record(stream(0, ttft=0.1, slow=100), stream(1, ttft=0.2)), limits=lambda _: {"ttft": 0.5}
+        )
+    ]
     table = cells_table(cells, Baseline(cells, None), {STREAMS, SLO})
     assert table["ttft_p50_seconds"].tolist() == [within_a_bucket(0.1), within_a_bucket(0.2)]
     assert table["itl_p50_seconds"].tolist() == table["tpot_p50_seconds"].tolist() == [within_a_bucket(0.02)] * 2
@@ -179,7 +183,7 @@ def test_strategies_are_compared_in_each_metric_and_tested_within_it() -> None:
         for strategy, planted in (("mps", MPS), ("time-slicing", SLICED))
         for k, ttft in enumerate(planted, 1)
     ]
-    cells = [reduce_record(each, limits={"ttft": 0.2}) for each in made]
+    cells = [reduce_record(each, limits=lambda _: {"ttft": 0.2}) for each in made]
     planned = study_with(
         {"node": "simulated", "strategies": ["mps", "time-slicing"], "replicas": [2], "workloads": ["matmul"]}
     )

@@ -166,7 +166,7 @@ def test_the_other_studies_of_a_publication_are_found_by_each_of_its_names(
 def test_the_config_of_a_published_study_can_be_used() -> None:
     loaded = load(base_config() | {"slo_ms": None, "survey": {"url": None, "hours": None, "tenants": 5}})
     assert "survey" not in loaded
-    assert loaded["slo"] == dict.fromkeys(("latency_ms", "ttft_ms", "itl_ms", "tpot_ms"))
+    assert loaded["slo"] == dict.fromkeys(("latency_ms", "ttft_ms", "itl_ms", "tpot_ms")) | {"workloads": {}}
 
 
 def test_a_data_set_is_rebuilt_into_a_folder_of_its_own(data_set: Path) -> None:
@@ -276,7 +276,7 @@ def test_a_question_takes_given_keys_and_else_those_of_the_data_set() -> None:
     study = requested(isolation="fault", slo={"latency_ms": 5}, tenants=3)
     asked = load(base_config() | {"isolation": "none", "slo": None, "price_per_hour": 2.0})
     given = ["isolation", "slo", "price_per_hour"]
-    nothing = dict.fromkeys(("latency_ms", "ttft_ms", "itl_ms", "tpot_ms"))
+    nothing = dict.fromkeys(("latency_ms", "ttft_ms", "itl_ms", "tpot_ms")) | {"workloads": {}}
     expected = QUESTION | {"slo": nothing, "tenants": 3, "price_per_hour": 2.0}
     assert dataset.resolve_question(asked, given, [], study) == expected, "defaults can be asked for"
     assert dataset.resolve_question(asked, [], [], study) == {key: study.config[key] for key in dataset.QUESTION_KEYS}

@@ -47,7 +47,7 @@ def cross_key_problems(config: StudyConfig, is_whole: bool) -> Iterator[str]:
     up, since the rest of it would only follow from that.
     """
     checks: list[Callable[[StudyConfig], Iterator[str]]]
-    checks = [_mixes, _names, _controls, _paths, _times, _pairs, _mixed, _queues, _contrasts, _victims]
+    checks = [_mixes, _names, _limits, _controls, _paths, _times, _pairs, _mixed, _queues, _contrasts, _victims]
     if is_measured := config.get("from") == []:
         checks.append(secrets.problems)
     if "node" in config:
@@ -63,6 +63,14 @@ def cross_key_problems(config: StudyConfig, is_whole: bool) -> Iterator[str]:
         except KeyError:
             if is_whole:
                 raise
+
+
+def _limits(config: StudyConfig) -> Iterator[str]:
+    for name in config["slo"]["workloads"]:
+        if name not in config["workload_catalogue"]:
+            yield f"slo.workloads: {unknown_value(name, config['workload_catalogue'], NOT_IN_CATALOGUE)}"
+        elif config["workload_catalogue"][name].tenants:
+            yield f"slo.workloads.{name}: is a mix; name the workloads of its tenants"
 
 
 def _times(config: StudyConfig) -> Iterator[str]:

@@ -30,7 +30,16 @@ def expand(config: StudyConfig) -> StudyConfig:
     workloads: list[str] = []
     for name in config["workloads"]:
         workloads += [name] if name in catalogue else sweep_workloads(catalogue, name) or [name]
-    return {**config, "workload_catalogue": catalogue, "workloads": list(dict.fromkeys(workloads))}
+    expanded: StudyConfig = {**config, "workload_catalogue": catalogue, "workloads": list(dict.fromkeys(workloads))}
+    # A faulty SLO was left out.
+    if own := config.get("slo", {}).get("workloads"):
+        limits = {
+            each: own.get(each, its)
+            for name, its in own.items()
+            for each in ([name] if name in catalogue else sweep_workloads(catalogue, name) or [name])
+        }
+        expanded["slo"] = {**config["slo"], "workloads": limits}
+    return expanded
 
 
 def sweep_workloads(catalogue: dict[str, Workload], name: str) -> list[str]:

@@ -8,7 +8,7 @@ from sharebench.model.study_config import StudyConfig, has_streams
 from sharebench.read.cells.rows import NEEDED_COUNT, PERCENTILES, STAGE_METRICS, MeasuredCell, percentile_of
 from sharebench.read.columns import ACTIVITY, SLO, STREAMS, columns, table_columns
 from sharebench.read.histogram import Quantile
-from sharebench.read.slo import PART_LABELS, slo_limits
+from sharebench.read.slo import PART_LABELS, format_slo
 from sharebench.read.statistics.intervals import Estimate, log_interval
 
 MEAN, TOKEN_COST = "latency_mean_seconds", "cost_per_million_tokens"
@@ -28,7 +28,7 @@ PERCENTILE_LABELS |= {name: f"{PART_LABELS[stage]} {percentile}" for name, (stag
 
 def study_kinds(config: StudyConfig) -> set[str]:
     """Which of `records.tables.STUDY_KINDS` a study is."""
-    return {kind for kind, holds in ((STREAMS, has_streams(config)), (SLO, slo_limits(config["slo"]))) if holds}
+    return {kind for kind, holds in ((STREAMS, has_streams(config)), (SLO, format_slo(config["slo"]))) if holds}
 
 
 def optional_metrics(studies: Collection[str]) -> list[str]:

@@ -22,7 +22,7 @@ from sharebench.read.columns import TableRow
 from sharebench.read.gates.answers import answers_difference
 from sharebench.read.gates.gates import is_valid
 from sharebench.read.histogram import ForeignHistogram, Histogram, Quantile, merge, merge_foreign
-from sharebench.read.slo import LATENCY, goodput_hz, request_seconds, served_hz
+from sharebench.read.slo import LATENCY, LimitsOf, goodput_hz, no_slo, request_seconds, served_hz
 from sharebench.read.statistics.effective import Series, effective_count, latency_series, value_series
 from sharebench.read.statistics.intervals import Place, required_count
 
@@ -34,9 +34,6 @@ STAGE_METRICS = {f"{stage}_{name}": (stage, name) for stage in SAMPLE_SIZE_STAGE
 GroupKey = tuple[str, str, str, int]
 """Strategy, workload, workload of the tenants, and number of tenants of the cell."""
 GROUP_COLUMNS = ("strategy", "workload", "tenant_workload", "replicas")
-SloLimits = Mapping[str, float]
-"""Seconds by part of an SLO, from `slo_limits`."""
-NO_SLO: SloLimits = {}
 Item = TypeVar("Item")
 Key = TypeVar("Key")
 # The independent iterations that each percentile needs.
@@ -158,7 +155,7 @@ class MeasuredCell:
         return [value for row in self.rows if (value := row.value(column)) is not None]
 
 
-def split_by_workload(record: Record, whole: MeasuredCell, limits: SloLimits = NO_SLO) -> list[MeasuredCell]:
+def split_by_workload(record: Record, whole: MeasuredCell, limits: LimitsOf = no_slo) -> list[MeasuredCell]:
     """The cell `whole`, or a cell for each workload of a mix, with the tenants that run it."""
     if whole.tenant_workload is not None:
         return [whole]
@@ -166,10 +163,10 @@ def split_by_workload(record: Record, whole: MeasuredCell, limits: SloLimits = N
     return [replace(cell, all_rows=whole.rows) for cell in parts]
 
 
-def reduce_record(record: Record, tenant_workload: str | None = None, limits: SloLimits = NO_SLO) -> MeasuredCell:
+def reduce_record(record: Record, tenant_workload: str | None = None, limits: LimitsOf = no_slo) -> MeasuredCell:
     """What the tables need of a record; slowdowns come later, when the baseline's records are known too.
 
-    `tenant_workload` restricts it to the tenants that run this workload. `limits` is the SLO of the goodput.
+    `tenant_workload` restricts it to the tenants that run this workload. `limits` has the SLO of the goodput.
     """
     workloads = [tenant_workload] if tenant_workload else parse_spec(record["spec"]).components
     failed = [gate for gate in record["gates"] if not gate["passed"]]
@@ -228,7 +225,7 @@ def _tenant_row(
     use: TableRow,
     histogram: Histogram,
     length_seconds: float | None,
-    limits: SloLimits,
+    limits: LimitsOf,
 ) -> TenantRow:
     """The tenant's columns; those of the window only where it delivered a record."""
     known: TableRow = {"tenant": tenant["index"], "tenant_status": tenant["status"], **use}
@@ -271,7 +268,7 @@ def _tenant_row(
         scrape_error_percent=_scrape_error_percent(tenant),
         output_tokens_hz=(tokens := tenant.get("output_tokens")) and tokens["count"] / length_seconds,
         # An SLO does not apply to jobs, which have to end, not to be prompt.
-        goodput_hz=None if job else goodput_hz(tenant, limits),
+        goodput_hz=None if job else goodput_hz(tenant, limits(tenant["workload"])),
     )
 
 
@@ -294,12 +291,13 @@ def _stage_percentiles(stages: Mapping[str, StageSample], failed: float) -> dict
     }
 
 
-def _notes(tenants: Sequence[TenantRecord], stages: Mapping[str, StageSample], limits: SloLimits) -> tuple[str, ...]:
+def _notes(tenants: Sequence[TenantRecord], stages: Mapping[str, StageSample], limits: LimitsOf) -> tuple[str, ...]:
     notes = []
+    parts = {part for tenant in tenants for part in limits(tenant["workload"])}
     if any(tokens["source"] == "chunks" for tenant in tenants if (tokens := tenant.get("output_tokens"))):
         notes.append("output tokens are counted as events of the stream: the server gives no number")
-    if tenants and not stages and limits.keys() - {LATENCY}:
-        applying = "only the latency" if LATENCY in limits else "no part"
+    if not stages and parts - {LATENCY}:
+        applying = "only the latency" if LATENCY in parts else "no part"
         notes.append(f"{applying} of the SLO applies to what does not stream")
     return tuple(notes)
 

@@ -19,9 +19,9 @@ HOLDS_LABELS = {None: "unknown", True: "yes", False: "no"}
 NO_ADVICE = "none: nothing was run under a strategy that shares"
 
 
-def describe_question(demand: Demand) -> str:
+def describe_question(demand: Demand, slo: str) -> str:
     parts = [format_count(demand.tenants, "tenant", "tenants")]
-    parts.append(f"SLO {format_limits(demand.limits)}" if demand.limits else "no SLO")
+    parts.append(f"SLO {slo}" if slo else "no SLO")
     parts += [] if demand.isolation == "none" else [f"{demand.isolation} isolation"]
     parts += [] if demand.price_per_hour is None else [f"${demand.price_per_hour:g} per GPU and hour"]
     return ", ".join(parts)

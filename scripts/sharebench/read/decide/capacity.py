@@ -15,7 +15,7 @@ from sharebench.read.decide.documented import MEASURED
 from sharebench.read.decide.options import measured_level
 from sharebench.read.decide.rows import SummaryRow, applying_limits, tenants_in_memory
 from sharebench.read.decide.slo_rate import highest_rate
-from sharebench.read.slo import LATENCY, format_limits
+from sharebench.read.slo import LATENCY, LimitsOf, format_limits
 
 AT_LEAST, NONE = "at least", "none"
 NO_SWEEPS: Mapping[str, str] = {}
@@ -24,7 +24,7 @@ Memory = Mapping[tuple[str, str], tuple[int, str]]
 
 def capacity_table(
     summary: Sequence[SummaryRow],
-    limits: Mapping[str, float],
+    limits: LimitsOf,
     workloads: Sequence[str],
     sweeps: Mapping[str, str] = NO_SWEEPS,
     studies: Collection[str] = (),
@@ -32,15 +32,16 @@ def capacity_table(
 ) -> pd.DataFrame:
     """One row per strategy and workload, in the order of the summary.
 
-    `limits` is the SLO; `sweeps` maps each workload that is a level of a sweep, the lightest first, to its sweep;
+    `limits` has the SLO; `sweeps` maps each workload that is a level of a sweep, the lightest first, to its sweep;
     `memory` is what other studies know (`Known.memory`).
     """
     rows = []
     for workload in workloads:
         own = [row for row in summary if row.workload == workload]
-        applying = applying_limits(own, limits)
+        asked = limits(workload)
+        applying = applying_limits(own, asked)
         for of_strategy in group_by(own, lambda row: row.strategy).values():
-            rows.append(_row(sorted(of_strategy, key=lambda row: row.replicas), limits, applying, memory))
+            rows.append(_row(sorted(of_strategy, key=lambda row: row.replicas), asked, applying, memory))
     of_sweeps = (row for row in rows if row["workload"] in sweeps)
     for levels in group_by(of_sweeps, lambda row: (row["strategy"], sweeps[str(row["workload"])])).values():
         serving = [row for row in levels if row.get("capacity_hz")]
@@ -51,7 +52,7 @@ def capacity_table(
             name, workload, tenants = best["strategy"], str(best["workload"]), best["capacity_tenants"]
             same = {row.workload: row for row in summary if (row.strategy, row.replicas) == (name, tenants)}
             heavier = same.get(_next_load(workload, sweeps))
-            demand = Demand(1, applying_limits(same.values(), limits))
+            demand = Demand(1, applying_limits(same.values(), limits(workload)))
             if (within := measured_level(same[workload])) and heavier:
                 best |= highest_rate(within, measured_level(heavier), demand)
     return table_frame("capacity", rows, studies=studies)

@@ -7,7 +7,7 @@ import pandas as pd
 from sharebench.read.cells.rows import group_by
 from sharebench.read.columns import TableRow, table_frame
 from sharebench.read.decide.rows import GOODPUT, TOKENS, TOTAL, SummaryRow, applying_limits
-from sharebench.read.slo import LATENCY, dollars_per_million, format_limits
+from sharebench.read.slo import LATENCY, LimitsOf, dollars_per_million, format_limits
 from sharebench.read.statistics.intervals import Estimate
 
 HOURS_PER_MONTH = 720
@@ -17,17 +17,16 @@ HOURS_PER_MONTH = 720
 def cost_table(
     summary: Sequence[SummaryRow],
     price_per_hour: float | None,
-    limits: Mapping[str, float],
+    limits: LimitsOf,
     studies: Collection[str] = (),
 ) -> pd.DataFrame:
-    """One row per row of `summary` with a throughput; its goodput is that within the SLO `limits`."""
+    """One row per row of `summary` with a throughput; its goodput is that within the SLO."""
     by_workload = group_by(summary, lambda row: row.workload)
     rows = []
     for row in (row for row in summary if TOTAL in row.metrics):
-        applicable = applying_limits(by_workload[row.workload], limits)
-        rows.append(
-            _row(row, price_per_hour, limits, applicable) | (_goodput(row, price_per_hour) if applicable else {})
-        )
+        own = limits(row.workload)
+        applicable = applying_limits(by_workload[row.workload], own)
+        rows.append(_row(row, price_per_hour, own, applicable) | (_goodput(row, price_per_hour) if applicable else {}))
     return table_frame("cost", rows, studies=studies)
 
 

@@ -31,7 +31,7 @@ from sharebench.read.decide.relative import jobs_answer, mix_answer
 from sharebench.read.decide.rows import DRAM_ACTIVE, SM_ACTIVE, SummaryRow, applying_limits, summary_rows
 from sharebench.read.finished import NoResults
 from sharebench.read.quantity import format_quantity
-from sharebench.read.slo import LATENCY, slo_limits
+from sharebench.read.slo import LATENCY, format_slo, limits_of, own_limits, slo_limits
 from sharebench.read.statistics.intervals import Estimate
 from sharebench.study.loads import has_one_load
 from sharebench.study.wrong_answers import is_never_wrong
@@ -153,11 +153,11 @@ def write_answer(results: Results, question: Question) -> str:
 
 def answer(results: Results, question: Question) -> Answered:
     terms = Terms(question["deploy"], question["one_process"])
-    slo = slo_limits(question["slo"])
+    slo = limits_of(question["slo"])
     studies = study_kinds({**results.config, "slo": question["slo"]})
     demand = Demand(
         tenants=question["tenants"] or results.most_tenants,
-        limits=slo,
+        limits=slo_limits(question["slo"]),
         isolation=question["isolation"],
         price_per_hour=question["price_per_hour"],
         margin_percent=question["margin_percent"],
@@ -179,11 +179,16 @@ def answer(results: Results, question: Question) -> Answered:
         }
     for found, available, own_demand in _answers(results, demand, question, terms):
         rows += advice_text.advice_rows(found.workload, available, own_demand, results.strategies)
-        more = _more_reasons(results, found.workload, slo, [*own_demand.limits], capacity) if available else []
+        more = (
+            _more_reasons(results, found.workload, slo(found.workload), [*own_demand.limits], capacity)
+            if available
+            else []
+        )
         others = {deploy: known[found.workload] for deploy, known in elsewhere.items()}
         kept = [*found.reasons, *_deployment_reasons(results, found, others), *more]
         answers.append(replace(found, reasons=kept))
-    caption = f"Advice for {advice_text.describe_question(demand)}, from {results.name}"
+    asked_for = advice_text.describe_question(demand, format_slo(question["slo"]))
+    caption = f"Advice for {asked_for}, from {results.name}"
     return Answered(
         {"cost": cost, "capacity": capacity, "advice": table_frame("advice", rows, studies=studies)}, answers, caption
     )
@@ -210,7 +215,7 @@ def _answers(
             one_load=has_one_load(results.config, name),
         )
         own = [row for row in results.summary if row.workload == name]
-        own_demand = replace(demand, limits=applying_limits(own, demand.limits))
+        own_demand = replace(demand, limits=applying_limits(own, slo_limits(question["slo"], name)))
         yield answer_question(name, available, own_demand, results.is_gpu), available, own_demand
     for each in _relative_answers(results, demand, question, terms):
         yield each, (), demand
@@ -268,7 +273,7 @@ def _relative_answers(
     question: Question,
     terms: Terms,
 ) -> list[Answer]:
-    """The answers for mixes and jobs, which have no SLO."""
+    """The answers for mixes and jobs, which have no SLO but those of the tenants of a mix."""
 
     def shared(workload: str, strategy: Strategy, levels: Mapping[int, Level]) -> Option:
         fault = results.known.faults.get(strategy.name, documented.fault_isolation(strategy))
@@ -281,7 +286,7 @@ def _relative_answers(
     wanted = question.get("workloads")
     sharing = {name: each for name, each in results.strategies.items() if each.mechanism != ("exclusive",)}
     found = [
-        mix_answer(name, rows, sharing, partial(shared, name), demand, results.is_gpu)
+        mix_answer(name, rows, sharing, partial(shared, name), demand, results.is_gpu, own_limits(question["slo"]))
         for name, rows in group_by(results.mixes, lambda row: row.workload).items()
         if wanted is None or name in wanted
     ]

@@ -1,6 +1,8 @@
 """Answers about mixes and jobs, by the same rule: what tenants do together, over one GPU each or a queue."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 
 import pandas as pd
 
@@ -20,9 +22,10 @@ from sharebench.read.decide.answers import (
     tie_reasons,
 )
 from sharebench.read.decide.documented import MEASURED, Isolation
-from sharebench.read.decide.options import MAX_ISOLATED_GROWTH
-from sharebench.read.decide.rows import SLOWDOWN, STP, SummaryRow, estimate
+from sharebench.read.decide.options import MAX_ISOLATED_GROWTH, measured_level
+from sharebench.read.decide.rows import SLOWDOWN, STP, SummaryRow, applying_limits, estimate
 from sharebench.read.quantity import format_quantity
+from sharebench.read.slo import format_limits
 from sharebench.read.statistics.intervals import Estimate
 
 ONE = Estimate(1.0, 1.0, 1.0)
@@ -37,10 +40,12 @@ def mix_answer(
     shared: Shared,
     demand: Demand,
     is_gpu: bool,
+    limits: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
 ) -> Answer | None:
     """The answer for a mix from its rows of the summary, one for each strategy, number and kind of tenants.
 
-    Plans are ordered by `stp`: the sum of what each tenant does, over what it does alone.
+    Plans are ordered by `stp`: the sum of what each tenant does, over what it does alone. Under a plan each tenant
+    holds its own `limits`, if its workload has any.
     """
     known = [row for row in rows if row.metrics.keys() >= {STP, SLOWDOWN} and row.strategy in strategies]
     if not known:
@@ -51,7 +56,9 @@ def mix_answer(
     for name, found in own.items():
         slowest = max(row.metrics[SLOWDOWN].value for row in found)
         isolation = Isolation(slowest <= MAX_ISOLATED_GROWTH, MEASURED, f"the slowest has {slowest:.3g} × its latency")
-        options.append(shared(strategies[name], _level(size, found[0].metrics[STP], isolation)))
+        option = shared(strategies[name], _level(size, found[0].metrics[STP], isolation))
+        late = _exceeding([row for row in rows if (row.strategy, row.replicas) == (name, size)], limits)
+        options.append(replace(option, unavailable=late) if late and not option.unavailable else option)
 
     def facts(best: Plan) -> list[Fact]:
         found = own.get(best.option.strategy, [])
@@ -63,7 +70,28 @@ def mix_answer(
         ]
 
     left_out = {row.strategy for row in known} - own.keys()
-    return _answer(workload, options, demand, (size, size), left_out, "work per GPU", facts, is_gpu)
+    held = {row.tenant_workload: limits[row.tenant_workload] for row in known if row.tenant_workload in limits}
+    asked = replace(demand, limits={}) if held else demand
+    answer = _answer(workload, options, asked, (size, size), left_out, "work per GPU", facts, is_gpu)
+    texts = "; ".join(f"{name} {format_limits(each)}" for name, each in held.items() if each)
+    reasons = [
+        *answer.reasons,
+        *([Reason("scope", f"A shared plan must hold {texts}, by the percentiles that are known.")] if texts else []),
+    ]
+    return replace(answer, reasons=reasons)
+
+
+def _exceeding(rows: Sequence[SummaryRow], limits: Mapping[str, Mapping[str, float]]) -> str:
+    """Which tenants of a mix exceed their limits, or are not known to hold them; empty if none does."""
+    texts = []
+    for row in rows:
+        demand = Demand(1, applying_limits([row], limits.get(row.tenant_workload, {})))
+        level = measured_level(row)
+        if demand.limits and (late := level.exceeding_part(demand) if level else None):
+            texts.append(f"{row.tenant_workload} has {late.name} {1e3 * late.time.value:.3g} ms")
+        elif demand.limits and (level is None or len(level.slo_parts(demand)) < len(demand.limits)):
+            texts.append(f"{row.tenant_workload}: {level.lacking(demand) if level else 'no valid cell'}")
+    return "; ".join(texts)
 
 
 def jobs_answer(

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pandas as pd
 
@@ -15,6 +15,7 @@ from sharebench.model.strategies import all_strategies, is_control
 from sharebench.model.study_config import StudyConfig, Sweep, from_json, is_stream, sweeps_by_entry
 from sharebench.read.columns import read_table
 from sharebench.read.finished import NoResults
+from sharebench.read.slo import slo_limits
 
 Row = dict[str, Any]
 """A row of a table: values by column, each of the column's type."""
@@ -131,11 +132,10 @@ class DrawnStudy:
     def is_stream(self, workload: str) -> bool:
         return is_stream(self.config, workload)
 
-    @property
-    def slo_ms(self) -> dict[str, float]:
-        """Limit in ms of each part of the SLO that has one: `latency`, `ttft`, `itl`, `tpot`."""
-        slo = cast(Mapping[str, float | None], self.config.get("slo", {}))
-        return {part.removesuffix("_ms"): limit for part, limit in slo.items() if limit is not None}
+    def slo_ms(self, workload: str) -> dict[str, float]:
+        """Limit in ms of each part of the workload's SLO that has one: `latency`, `ttft`, `itl`, `tpot`."""
+        limits = slo_limits(self.config.get("slo", {}), workload)
+        return {part: 1e3 * seconds for part, seconds in limits.items()}
 
     def without_mixes(self, table: pd.DataFrame) -> pd.DataFrame:
         """The rows without the A/A control and without mixes, whose tenants differ."""

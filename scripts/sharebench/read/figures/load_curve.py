@@ -61,7 +61,7 @@ def load_curve(study: DrawnStudy) -> Sheet:
     ]
     named = study.drawn_by_workload(table).keys()
     points = "some points" if study.undrawn_note else "each point"
-    names, slo = study.strategies(table), study.slo_ms
+    names = study.strategies(table)
     style = strategy_looks(study.catalogue, names)
     page = study_sheet(
         study,
@@ -71,7 +71,11 @@ def load_curve(study: DrawnStudy) -> Sheet:
         more=[f"at {points}: {' or '.join(dict.fromkeys(load_label(sweep) for sweep in swept.values()))}"],
         x_label="Output tokens/s of all tenants" if streams else "Requests/s of all tenants",
         y_label="Time (ms)",
-        legend=[*strategy_keys(style, names), *percentile_keys(table, parts), *slo_keys(slo, parts)],
+        legend=[
+            *strategy_keys(style, names),
+            *percentile_keys(table, parts),
+            *slo_keys(study, study.workloads(table), parts),
+        ],
         columns=min(MAX_COLUMNS, table["replicas"].nunique()) or 1,
     )
     for ax, panel in zip(page.axes, panels, strict=False):
@@ -81,7 +85,8 @@ def load_curve(study: DrawnStudy) -> Sheet:
             explain_blank(page, ax, f"{panel.title}: no valid measurement".replace("\n", ", "))
             continue
         ax.set_title(panel.title)
-        set_time_axis(ax, panel.of_sweep, panel.part, slo.get(panel.part))
+        slo_ms = study.slo_ms(panel.of_sweep["workload"].iloc[0])
+        set_time_axis(ax, panel.of_sweep, panel.part, slo_ms.get(panel.part))
         ax.set_xlim(0, 1.12 * panel.of_sweep[total].max())
         if ax.get_xlim()[1] >= 1e4:
             ax.xaxis.set_major_formatter(EngFormatter())

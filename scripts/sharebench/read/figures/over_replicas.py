@@ -1,7 +1,7 @@
 """Metrics by number of tenants: one panel per workload and metric, one line per strategy."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -45,6 +45,8 @@ WIDE_RATIO = 16
 MISSING_LINE_POINTS = 8
 """Height of the text line below the axis for a strategy with missing values."""
 
+SloOf = Callable[[str], Mapping[str, float]]
+"""The limits in ms of a workload by part."""
 Place = Callable[[float], float]
 """The position of a number of tenants on the axis."""
 
@@ -83,11 +85,10 @@ def latency(study: DrawnStudy) -> Sheet:
 
 def serving(study: DrawnStudy) -> Sheet:
     """TTFT and TPOT of streams, each like `latency`, with its SLO."""
-    slo = study.slo_ms
-    shown = [_percentile_metric(part, title, slo.get(part)) for part, title in STREAM_PARTS.items()]
+    shown = [_percentile_metric(part, title, study.slo_ms) for part, title in STREAM_PARTS.items()]
     table = study.plain_summary()
     table = table[table["workload"].map(study.is_stream).astype(bool)]
-    legend = [*percentile_keys(table, STREAM_PARTS), *slo_keys(slo, STREAM_PARTS)]
+    legend = [*percentile_keys(table, STREAM_PARTS), *slo_keys(study, study.workloads(table), STREAM_PARTS)]
     return _draw_panels(study, "serving", "Time (ms)", shown, legend, table=table, columns=2)
 
 
@@ -107,7 +108,7 @@ def _share_metric(metric: str, title: str) -> PanelMetric:
 
 
 def _percentile_metric(
-    stem: str, title: str = "", slo_ms: float | None = None, most_of_bars: float = MAX_BAR_RATIO
+    stem: str, title: str = "", slo_ms: SloOf = lambda _: {}, most_of_bars: float = MAX_BAR_RATIO
 ) -> PanelMetric:
     p50, p99 = f"{stem}_p50_seconds", f"{stem}_p99_seconds"
 
@@ -116,7 +117,8 @@ def _percentile_metric(
             (tail,) = ax.plot(line.x, 1e3 * line.rows[p99], **line.look.line | P99_LINE)
             name_points(tail, line.rows, [Quantity(p99, "p99 {} ms", 1e3)])
             _draw_line(ax, line, Quantity(p50, "p50 {} ms", 1e3))
-        set_time_axis(ax, panel.rows, stem, slo_ms, most_of_bars)
+        limit = slo_ms(panel.rows["workload"].iloc[0]).get(stem)
+        set_time_axis(ax, panel.rows, stem, limit, most_of_bars)
 
     return PanelMetric(p50, draw, title)
 

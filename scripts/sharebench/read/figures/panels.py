@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from sharebench.read.figures.data import Row, table_rows
+from sharebench.read.figures.data import DrawnStudy, Row, table_rows
 from sharebench.read.figures.looks import BLUE, StrategyLook, bar_label, strategy_label
 from sharebench.read.figures.page import POINTS
 from sharebench.read.figures.style import GREY, SMALL_POINTS, set_log_axis
@@ -66,10 +66,14 @@ def percentile_keys(table: pd.DataFrame, stems: Iterable[str]) -> list[Line2D]:
     return [p50, *([Line2D([], [], color=GREY, marker="o", label="p99", **P99_LINE)] if has_p99 else [])]
 
 
-def slo_keys(slo_ms: Mapping[str, float], parts: Mapping[str, str]) -> list[Line2D]:
+def slo_keys(study: DrawnStudy, workloads: Iterable[str], parts: Mapping[str, str]) -> list[Line2D]:
     """The legend entry for the line of an SLO, if any of these parts of a request has one."""
-    limits = ", ".join(f"{name} {slo_ms[part]:g} ms" for part, name in parts.items() if part in slo_ms)
-    return [Line2D([], [], label=f"SLO: {limits}", **REFERENCE_LINE)] if limits else []
+    asked = dict.fromkeys(
+        ", ".join(f"{name} {slo_ms[part]:g} ms" for part, name in parts.items() if part in slo_ms)
+        for slo_ms in map(study.slo_ms, workloads)
+    )
+    text = f": {next(iter(asked))}" if len(asked) == 1 else " of each workload"
+    return [Line2D([], [], label=f"SLO{text}", **REFERENCE_LINE)] if any(asked) else []
 
 
 def set_time_axis(

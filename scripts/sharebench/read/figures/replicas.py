@@ -9,7 +9,6 @@ from matplotlib.ticker import FixedFormatter, FixedLocator
 
 from sharebench.model.strategies import is_control
 from sharebench.model.study_config import is_stream
-from sharebench.read.cells.rows import group_by
 from sharebench.read.figures.data import DrawnStudy, Row, absence_reason, table_rows
 from sharebench.read.figures.looks import StrategyLook, strategy_looks
 from sharebench.read.figures.page import Sheet, explain_blank, study_sheet
@@ -78,11 +77,13 @@ def replicas(study: DrawnStudy) -> Sheet:
 def _gains(study: DrawnStudy) -> pd.DataFrame:
     """A row for each strategy, workload and number of servers, where a cell has one server with their load."""
     config = study.config
-    groups = group_by(_cells(study), lambda cell: (cell["strategy"], cell["workload"], cell["replicas"]))
+    groups: dict[tuple[str, str, int], list[Row]] = {}
+    for cell in _cells(study):
+        groups.setdefault((cell["strategy"], cell["workload"], cell["replicas"]), []).append(cell)
     rows: list[Row] = []
-    for (strategy, workload, n), own in [*groups.items()]:
+    for (strategy, workload, n), own in groups.items():
         one = one_server(config, workload, n) if n > 1 and not is_control(strategy) else None
-        alone = groups[config["baseline"], one or "", 1]
+        alone = groups.get((config["baseline"], one or "", 1))
         if not alone:
             continue
         gain, activity = _ratio(own, alone), _activity(alone)
