@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from dying import is_dying
 from pipeline.prefork import Forked
 from pipeline.prefork_client import CODE
 
@@ -325,7 +326,8 @@ class Checkout:
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
-                if Path(process.environ().get("TMPDIR", "/")).is_relative_to(self.root / "tmp"):
+                folder = Path(process.environ().get("TMPDIR", "/"))
+                if folder.is_relative_to(self.root / "tmp") and not is_dying(process.pid):
                     found.append(process)
         return found
 
@@ -358,13 +360,12 @@ def start_held_in_first_cell(checkout: Checkout, **environment: str) -> tuple[Ru
     return running, hold
 
 
-def kill_processes(processes: Iterable[psutil.Process]) -> None:
+def kill_processes(processes: Sequence[psutil.Process]) -> None:
     """Kill these processes and wait for their end."""
-    processes = list(processes)
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.kill()
-    psutil.wait_procs(processes, timeout=10)
+    psutil.wait_procs(processes, timeout=120)
 
 
 def export_names(cells: Iterable[str]) -> set[str]:
@@ -379,8 +380,7 @@ def node_states(cells: Iterable[str]) -> set[str]:
 
 def table_jobs(exported: Iterable[str]) -> Jobs:
     """The jobs of exporting these strategy/workload pairs, and of the tables and all that follows."""
-    exports = {"export_histograms": set(exported)} if exported else {}
-    return {**exports, "aggregate": {""}, **JOBS_AFTER_TABLES}
+    return {**({"export_histograms": set(exported)} if exported else {}), "aggregate": {""}, **JOBS_AFTER_TABLES}
 
 
 JOBS_AFTER_TABLES: Jobs = {"decide": {""}, "figures": {""}, "report": {""}}

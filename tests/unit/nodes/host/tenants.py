@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import psutil
+from dying import is_dying
 from unit import factories
 from unit.studies import study_with
 
@@ -106,7 +107,7 @@ def wait_for(condition: Callable[[], Any], seconds: float = PATIENCE_SECONDS) ->
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process runs; a zombie does not."""
-    with contextlib.suppress(psutil.Error):
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    """Whether the process runs; one that is being killed does not, nor does a zombie."""
+    with contextlib.suppress(psutil.Error, OSError):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE and not is_dying(pid)
     return False
