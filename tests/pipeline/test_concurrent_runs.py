@@ -6,7 +6,7 @@ import shutil
 from itertools import pairwise
 from pathlib import Path
 
-from pipeline.harness import Checkout, Result, measuring_jobs, start_held_in_first_cell
+from pipeline.harness import Checkout, Hold, Result, measuring_jobs, start_held_in_first_cell
 
 MISSING = {"time-slicing/held/2/1", "mps/held/2/1"}
 
@@ -83,9 +83,12 @@ def test_cells_of_one_device_never_overlap_whatever_the_rules_say(finished_on_cp
     checkout.delete_records(*cells)
     device = "**one_device(lambda wildcards, cells=CELLS: cell_device(cells(wildcards))),"
     checkout.edit("rules/measure.smk", device, "mem_mb=100,")
-    result = checkout.run(cores=4).ok()
-    assert result.jobs == measuring_jobs(cells)
-    assert "another job uses this device: waiting for its end" in result.out
+    hold = Hold(checkout)
+    running = checkout.start(cores=4, environment=hold.environment, forks_jobs=True)
+    # One of the two cells that can be held waits for the other.
+    running.wait_for_text("another job uses this device: waiting for its end")
+    hold.release()
+    assert running.wait().ok().jobs == measuring_jobs(cells)
     windows = [checkout.record(cell)["window"] for cell in cells]
     times = sorted((window["start_epoch_seconds"], window["end_epoch_seconds"]) for window in windows)
     assert all(end <= start for (_, end), (start, _) in pairwise(times))

@@ -114,9 +114,21 @@ def test_the_blocks_of_a_failed_device_move_to_the_other(untouched: Checkout, fa
     assert {device_of(untouched, cell) for cell in CELLS} == {devices[1 - failing]}
 
 
+def on_held_tenants(checkout: Checkout) -> None:
+    """Have two_devices.yaml measure a workload that a test can hold."""
+    checkout.edit("two_devices.yaml", "[product]", "[held]")
+    checkout.edit("two_devices.yaml", "product: {module: matmul, params: {size: 32},", "held: {module: held,")
+
+
 @needs_two_cores
 def test_devices_measure_at_the_same_time_and_no_other_job_runs(untouched: Checkout) -> None:
-    untouched.run(study="two_devices.yaml").ok()
+    on_held_tenants(untouched)
+    untouched.run("results/calibration/held.json", study="two_devices.yaml").ok()
+    hold = Hold(untouched)
+    running = untouched.start(study="two_devices.yaml", environment=hold.environment, forks_jobs=True)
+    running.wait_for(lambda: hold.devices() == {"0", "1"}, "a cell on both devices")
+    hold.release()
+    running.wait().ok()
     records = [untouched.record(cell) for cell in sorted(untouched.measured_cells())]
     assert len(records) == 6
     cells: dict[str, list[tuple[float, float]]] = {}
@@ -151,8 +163,7 @@ def test_the_plan_lists_devices_and_their_cells(untouched: Checkout) -> None:
 
 
 def test_ctrl_c_on_two_devices_leaves_nothing_behind(untouched: Checkout) -> None:
-    untouched.edit("two_devices.yaml", "[product]", "[held]")
-    untouched.edit("two_devices.yaml", "product: {module: matmul, params: {size: 32},", "held: {module: held,")
+    on_held_tenants(untouched)
     hold = Hold(untouched)
     running = untouched.start(study="two_devices.yaml", environment=hold.environment)
 
