@@ -5,7 +5,6 @@ import json
 import math
 import shutil
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -16,20 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sharebench.measure.nodes.host.programs.tenants import free_port
 from sharebench.read.histogram import Histogram
 from tenant.contract import upper_seconds
 from tenant.exposition import BOUNDS
 
 PROGRAM = shutil.which("prometheus")
 MISSING = "there is no prometheus here (Debian: apt-get install prometheus)"
-START_SECONDS = 60.0
+START_SECONDS = 300.0
 ROUNDED = 1 - 1e-9
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass
@@ -103,7 +97,7 @@ class Prometheus:
     def query(self, expression: str) -> list[dict[str, Any]]:
         """The result of an instant query; raises HTTPError where the expression does not parse."""
         parameters = urllib.parse.urlencode({"query": expression})
-        with urllib.request.urlopen(f"{self.url}/api/v1/query?{parameters}", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self.url}/api/v1/query?{parameters}", timeout=120) as answer:
             result: list[dict[str, Any]] = json.load(answer)["data"]["result"]
             return result
 

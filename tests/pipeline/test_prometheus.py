@@ -52,6 +52,27 @@ def test_prometheus_agrees_with_the_tenants_within_its_buckets(untouched: Checko
             server.query(expression)
 
 
+def kill_in_window(checkout: Checkout, server: Prometheus) -> tuple[float, bool]:
+    """Run, kill the server about when the window has begun and restart it; when it was killed, and whether all ran."""
+
+    def cells() -> set[str]:
+        both = server.query("count by (cell) (sharebench_iteration_seconds_count) == 2")
+        return {found["metric"]["cell"] for found in both}
+
+    before = cells()
+    running = checkout.start(config=watched(server, 5), forks_jobs=True)
+    # The driver begins its window once both tenants were scraped, and asks nothing until its end.
+    running.wait_for(lambda: bool(cells() - before), "the window")
+    time.sleep(1.5)
+    killed = time.time()
+    server.kill()
+    time.sleep(2)
+    server.start()
+    ended = running.wait()
+    assert ended.code == 0 or "; prometheus.url is " in ended.out, "only what is missing before the window fails a cell"
+    return killed, ended.code == 0
+
+
 @pytest.mark.thorough
 def test_a_prometheus_killed_in_the_window_costs_only_its_own_numbers(untouched: Checkout, tmp_path: Path) -> None:
     untouched.study = "watched.yaml"
@@ -60,14 +81,12 @@ def test_a_prometheus_killed_in_the_window_costs_only_its_own_numbers(untouched:
         untouched.edit(
             "scripts/sharebench/measure/cell/prometheus/procedure.py", "RESTART_SECONDS = 20.0", "RESTART_SECONDS = 2.0"
         )
-        running = untouched.start(config=watched(server, 5), forks_jobs=True)
-        # The driver begins its window once both tenants were scraped, and asks nothing until its end.
-        running.wait_for(lambda: len(server.query("sharebench_iteration_seconds_count")) == 2, "the window")
-        time.sleep(1.5)
-        server.kill()
-        time.sleep(2)
-        server.start()
-        running.wait().ok()
+        for _ in range(3):
+            killed, has_run = kill_in_window(untouched, server)
+            # A busy machine may begin the window later.
+            if has_run and untouched.record(CELL)["window"]["start_epoch_seconds"] < killed:
+                break
+            untouched.record_path(CELL).unlink(missing_ok=True)
         record = untouched.record(CELL)
         assert record["status"] == "ok"
         assert not gates(record)["prometheus_scrapes"]["passed"]
