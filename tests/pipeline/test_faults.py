@@ -1,5 +1,7 @@
 """A tenant fails next to another: the other is still measured, the next cell is clean, a wedged device ends the run."""
 
+from typing import Any
+
 import pytest
 from pipeline.harness import Checkout, draw_figures
 from tables import rows
@@ -15,6 +17,11 @@ ENDS = {
 }
 
 
+def is_starved(record: dict[str, Any]) -> bool:
+    """Whether the aggressor had no iteration after its time, or the victim none in the last quarter of the window."""
+    return not record["fault"]["happened"] or not sum(record["tenants"][0]["timeline"]["count"][30:])
+
+
 @pytest.mark.thorough
 def test_a_fault_is_a_measured_outcome_and_the_next_cell_is_clean(untouched: Checkout) -> None:
     untouched.study = "faults.yaml"
@@ -23,6 +30,14 @@ def test_a_fault_is_a_measured_outcome_and_the_next_cell_is_clean(untouched: Che
     assert untouched.processes() == []
     assert untouched.scratch_folders() == []
     records = {cell.split("/")[1]: untouched.record(cell) for cell in result.cells}
+    # A busy machine may not run a tenant in a part of the window; what a fault does to it, it does every time.
+    for _ in range(3):
+        if not (starved := [name for name, record in records.items() if record["fault"] and is_starved(record)]):
+            break
+        again = [f"mps/{name}/2/1" for name in starved]
+        untouched.delete_records(*again)
+        assert untouched.run().ok().cells == set(again)
+        records |= {name: untouched.record(cell) for name, cell in zip(starved, again, strict=True)}
     assert records.keys() == {"calm", *(f"fault-{kind}+calm" for kind in ENDS)}
 
     # No victim failed, in spite of the faults in earlier cells.
