@@ -102,6 +102,16 @@ def test_blocks_of_several_devices_are_paired_within_a_device(
     assert line_of(page.axes[0], "mps").get_ydata() == pytest.approx([1.5, 1.5])
 
 
+def test_the_control_counts_as_the_one_server(study: data.DrawnStudy, monkeypatch: pytest.MonkeyPatch) -> None:
+    twice = [
+        row | {"strategy": "exclusive-again", "output_tokens_hz": 1.21 * row["output_tokens_hz"]}
+        for row in cells()
+        if row["strategy"] == "exclusive"
+    ]
+    page = drawn(study, monkeypatch, [*cells(), *twice])
+    assert line_of(page.axes[0], "mps").get_ydata() == pytest.approx([1.5 / 1.1] * 2)
+
+
 def test_a_sweep_for_each_tenant_has_the_figure_where_loads_are_equal(
     study: data.DrawnStudy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedFormatter, FixedLocator
 
-from sharebench.model.strategies import is_control
+from sharebench.model.strategies import control_name, is_control
 from sharebench.model.study_config import is_stream
 from sharebench.read.figures.data import DrawnStudy, Row, absence_reason, table_rows
 from sharebench.read.figures.looks import StrategyLook, strategy_looks
@@ -80,10 +80,11 @@ def _gains(study: DrawnStudy) -> pd.DataFrame:
     groups: dict[tuple[str, str, int], list[Row]] = {}
     for cell in _cells(study):
         groups.setdefault((cell["strategy"], cell["workload"], cell["replicas"]), []).append(cell)
+    baselines = (config["baseline"], control_name(config["baseline"]))
     rows: list[Row] = []
     for (strategy, workload, n), own in groups.items():
         one = one_server(config, workload, n) if n > 1 and not is_control(strategy) else None
-        alone = groups.get((config["baseline"], one or "", 1))
+        alone = [cell for name in baselines for cell in groups.get((name, one or "", 1), ())]
         if not alone:
             continue
         gain, activity = _ratio(own, alone), _activity(alone)
@@ -121,13 +122,24 @@ def _cells(study: DrawnStudy) -> list[Row]:
 
 def _ratio(over: list[Row], under: list[Row]) -> Estimate | None:
     """Ratio of the tokens of valid cells, by their pairs in a block; of one device without pairs of their means."""
-    tops, bottoms = ({cell["block"]: cell for cell in cells if cell["valid"]} for cells in (over, under))
+    tops, bottoms = _by_block(over), _by_block(under)
     if pairs := [(tops[block], bottoms[block]) for block in tops if block in bottoms]:
         return log_interval([top[TOKENS] / one[TOKENS] for top, one in pairs], [top["place"] for top, _ in pairs])
     if not (tops and bottoms) or len({cell["device"] for cell in (*tops.values(), *bottoms.values())}) > 1:
         return None
     values, of_one = ([cell[TOKENS] for cell in each.values()] for each in (tops, bottoms))
     return welch_ratio(values, of_one)
+
+
+def _by_block(cells: list[Row]) -> dict[object, Row]:
+    """A valid cell for each block; the one server and its A/A control count as one, by their geometric mean."""
+    found: dict[object, list[Row]] = {}
+    for cell in cells:
+        if cell["valid"]:
+            found.setdefault(cell["block"], []).append(cell)
+    return {
+        block: own[0] | {TOKENS: log_interval([cell[TOKENS] for cell in own]).value} for block, own in found.items()
+    }
 
 
 def _activity(cells: list[Row]) -> Estimate | None:
