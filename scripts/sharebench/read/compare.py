@@ -213,6 +213,8 @@ def _row(before: MeasuredData, after: MeasuredData, group: GroupKey, metric: str
         without = [data for data, values in ((before, old), (after, new)) if not values]
         reasons = (f"no value in {data.name}: {data.reasons.get(group, 'too few iterations')}" for data in without)
         return row | {"reason": "; ".join(reasons)}
+    if single := [data.name for data, values in ((before, old), (after, new)) if len(values) < 2]:
+        row["reason"] = f"one value in {' and '.join(single)}"
     ratio = welch_ratio(new, old, (on_new, on_old))
     control_metric = metric if metric in optional_metrics(STUDY_KINDS) else MEAN
     verdicts = {data.separability.verdict(group[2], ratio, control_metric) for data in (before, after)} - {None}

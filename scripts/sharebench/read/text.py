@@ -119,10 +119,13 @@ def compare_markdown(table: pd.DataFrame, before: str, after: str, differences: 
     """compare.md: mean latencies of two data sets, the ratios beyond chance, and the facts that differ."""
     means = table[table["metric"] == "latency_mean_seconds"]
     slower, faster = _beyond_chance(means)
-    untested = int(means["p"].isna().sum())
+    untested = means[means["p"].isna()]
     head = f"{after} against {before}, {len(means)} mean latencies: {slower} longer and {faster} shorter"
     head += " beyond chance and beyond what the baseline differs from itself"
-    head += f"; {untested} could not be tested." if untested else "."
+    if not untested.empty:
+        reasons = untested["reason"].dropna().value_counts()
+        head += f"; {len(untested)} could not be tested" + (f" ({reasons.index[0]})" if len(reasons) else "")
+    head += "."
     rows = [
         {
             "strategy": row["strategy"],

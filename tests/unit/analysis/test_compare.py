@@ -153,6 +153,13 @@ def test_the_text_counts_significant_ratios(before, tmp_path):
     assert "- device: GPU A (simulated) → GPU B (simulated)" in text
 
 
+def test_what_could_not_be_tested_has_its_reason(before, tmp_path):
+    one, other = read_data(before), read_data(write(tmp_path / "after", alone=ALONE[:1], shared=SHARED[:1]))
+    table = compare(one, other)
+    assert set(table["reason"]) == {"one value in after"} and table["p"].isna().all()
+    assert "; 2 could not be tested (one value in after).\n" in compare_markdown(table, one.name, other.name, [])
+
+
 def test_the_text_names_the_nodes_and_the_best_strategy(tmp_path):
     """Both nodes are called node-0 in their own results."""
     cluster = {"node": "kubernetes", "replicas": [1, 2]}
