@@ -163,7 +163,8 @@ def advise(
     limits = _words(slo)
     if "none" in limits and len(limits) > 1:
         raise Refusal("--slo none: it asks for no limit; leave it out, or the others")
-    given |= {"slo": None if limits == ["none"] else _pairs("slo", limits)} if limits else {}
+    if limits:
+        given["slo"] = None if limits == ["none"] else _pairs("slo", limits, "PART=MS, such as latency_ms=50")
     config = load(study.config | given)
     config["workloads"] = _words(workloads)
     question = dataset.resolve_question(config, given, ["workloads"] if workloads else (), study)
@@ -182,9 +183,9 @@ def _words(texts: Sequence[str]) -> list[str]:
     return [word for text in texts for each in text.split(",") if (word := each.strip())]
 
 
-def _pairs(key: str, texts: Sequence[str]) -> dict[str, str]:
+def _pairs(key: str, texts: Sequence[str], form: str = "KEY=VALUE") -> dict[str, str]:
     if unusable := [text for text in texts if "=" not in text.lstrip("=")]:
-        raise Refusal(f"--{key} {unusable[0]}: it is not KEY=VALUE")
+        raise Refusal(f"--{key} {unusable[0]}: it is not {form}")
     return {name: value for name, _, value in (text.partition("=") for text in texts)}
 
 
@@ -303,7 +304,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         answer = help_text.format_message()
     except click.ClickException as problem:
         line = problem.format_message().rstrip(".")
-        sys.exit(_plain(f"{line}; see sharebench --help"))
+        context = getattr(problem, "ctx", None)
+        asked = context.command_path if context else "sharebench"
+        sys.exit(_plain(f"{line}{' See' if line.endswith('?') else '; see'} {asked} --help"))
     except Refusal as problem:
         sys.exit(_plain(str(problem)))
     except OSError as problem:
