@@ -140,6 +140,17 @@ def test_faults_of_the_same_publication_count_with_their_source() -> None:
     assert "measured in h200/faults, h200/faults-again, h200/faults-mps: 11 of 11 neighbours died" in caution
 
 
+def test_the_plugins_mps_and_that_of_a_host_have_one_name_but_share_no_faults_and_no_answers(tmp_path: Path) -> None:
+    (caution,) = answer_to("pods", "resnet50-graph", {"tenants": 3}).texts("hazard")
+    assert "documented: a fatal fault is reported to every client" in caution and "measured" not in caution
+    assert "measured in h200/faults" in read("pods").known.faults["time-slicing"].basis, "it is the same in both"
+    cluster = tmp_path / "mine/conformance/tables"
+    cluster.mkdir(parents=True)
+    shutil.copy(H200 / "pods/manifest.json", cluster.parent)
+    (cluster / "conformance.csv").write_text("strategy,replicas,promise,measured,verdict\nmps,7,answers,2,broken\n")
+    assert not decide.read_results(H200 / "jobs", H200 / "jobs", [cluster.parent]).known.wrong_answers
+
+
 def test_memory_that_another_study_knows_counts_with_its_source() -> None:
     """In pods the device plugin hides the memory."""
     few = replace(read("pods"), most_tenants=400)

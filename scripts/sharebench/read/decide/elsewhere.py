@@ -8,6 +8,8 @@ import pandas as pd
 
 from sharebench.core.files import DamagedFile, Refusal, read_json
 from sharebench.model.promises import BROKEN
+from sharebench.model.strategies import all_strategies, node_strategies
+from sharebench.model.strategy import Strategy
 from sharebench.model.study_config import StudyConfig, from_json
 from sharebench.read.cells.rows import group_by
 from sharebench.read.columns import read_table
@@ -66,21 +68,21 @@ def _config(folder: Path) -> StudyConfig:
 def _tables(
     kind: str, root: Path, others: Mapping[str, tuple[Path, StudyConfig]], config: StudyConfig
 ) -> Iterator[tuple[str, pd.DataFrame | None]]:
-    """A table of each study, by its name, with the strategies that are the same as here."""
+    """A table of each study, by its name, with the strategies that do the same there as here."""
     yield "", table(root, kind)
+    ours = node_strategies(config, config["node"])
     for name, (folder, there) in others.items():
-        found = table(folder, kind)
-        yield name, None if found is None else found[found["strategy"].isin(_same_strategies(there, config))]
+        found, same = table(folder, kind), _same_strategies(node_strategies(there, there["node"]), ours)
+        yield name, None if found is None else found[found["strategy"].isin(same)]
 
 
-def _same_strategies(there: StudyConfig, config: StudyConfig) -> set[str]:
-    ours = config["strategy_catalogue"]
-    return {
-        name
-        for name, each in there["strategy_catalogue"].items()
-        if name in ours
-        and each.changed(replicas=None, description="") == ours[name].changed(replicas=None, description="")
-    }
+def _same_strategies(theirs: Mapping[str, Strategy], ours: Mapping[str, Strategy]) -> set[str]:
+    """Names of the strategies that set the same limits, whatever the access to the GPU."""
+
+    def limits(strategy: Strategy) -> Strategy:
+        return strategy.changed(replicas=None, description="", access=None)
+
+    return {name for name, each in theirs.items() if name in ours and limits(each) == limits(ours[name])}
 
 
 def table(folder: Path, name: str) -> pd.DataFrame | None:
@@ -156,12 +158,13 @@ def _memory(
 def _memory_of(
     folder: Path, workloads: set[str], there: StudyConfig, config: StudyConfig
 ) -> Iterator[tuple[tuple[str, str], int]]:
-    """By strategy and workload, of those that are the same there."""
+    """By strategy and workload, of those that have the same entries there: an MPS tenant takes most without limits."""
     if (summary := table(folder, "summary")) is None:
         return
     entries, ours = there["workload_catalogue"], config["workload_catalogue"]
     same = {name for name in workloads & entries.keys() if entries[name] == ours.get(name)}
-    summary = summary[summary["workload"].isin(same) & summary["strategy"].isin(_same_strategies(there, config))]
+    same_entries = _same_strategies(all_strategies(there), all_strategies(config))
+    summary = summary[summary["workload"].isin(same) & summary["strategy"].isin(same_entries)]
     known_rows = [row for row in summary_rows(summary) if row.tenants_that_fit]
     for key, own in group_by(known_rows, lambda row: (row.strategy, row.workload)).items():
         yield key, min(row.tenants_that_fit or 0 for row in own)
