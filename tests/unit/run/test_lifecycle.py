@@ -179,6 +179,13 @@ def test_a_failed_run_shows_the_cause_and_the_remedy(results: Path, capsys: pyte
     assert run_record.read_run(results)["ended"]
 
 
+def test_a_finished_archive_is_named(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    planned = simulated_study()
+    claim = lifecycle.begin(planned, results, {"archive": []}, ["snakemake"], "")
+    assert lifecycle.finish(claim, planned, None, no_closing_lines)
+    assert capsys.readouterr().err.splitlines()[-1] == f"archive: {results / 'archive.zip'}"
+
+
 def test_a_node_that_could_not_be_restored_is_named_with_the_command(
     results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -238,6 +238,7 @@ def finish(
         if unfinished is None:
             closing = closing_lines(results) if "report" in run["jobs"] else []
             lines = [part for line in closing for part in console.wrap_text(line)]
+            lines += [f"archive: {results / 'archive.zip'}"] * ("archive" in run["jobs"])
         else:
             lines = _failure_lines(results, study, run, unfinished)
         claim.release()
