@@ -9,11 +9,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
-from unit.nodes.host.tenants import is_alive
+from unit.nodes.host.tenants import is_alive, wait_for
 
 from sharebench.core.run_names import RUN_OWNER_VARIABLE
 from sharebench.measure.run import leftovers, ownership
@@ -23,7 +24,7 @@ SCRIPTS = Path(leftovers.__file__).resolve().parents[3]
 JOB = """
 import subprocess, sys
 for environment in ({}, {"SHAREBENCH_RUN_OWNER": sys.argv[1]}):
-    print(subprocess.Popen(["sleep", "60"], env=environment, start_new_session=True, stdout=subprocess.DEVNULL).pid)
+    print(subprocess.Popen(["sleep", "600"], env=environment, start_new_session=True, stdout=subprocess.DEVNULL).pid)
 """
 RUN = """
 import os, subprocess, sys
@@ -55,7 +56,7 @@ run_id, output, end = sys.argv[1:]
 guard = leftovers.Guard(run_id)
 scratch = Path(tempfile.mkdtemp(prefix=scratch_prefix(run_id)))
 with open(scratch / "log" if output == "log" else os.devnull, "ab") as out:
-    hidden = subprocess.Popen(["sleep", "60"], env={}, cwd=scratch, stdout=out, stderr=out, start_new_session=True)
+    hidden = subprocess.Popen(["sleep", "600"], env={}, cwd=scratch, stdout=out, stderr=out, start_new_session=True)
 print(hidden.pid, flush=True)
 sys.stdin.readline()
 if end == "by SIGKILL":
@@ -67,14 +68,21 @@ if end == "by SIGKILL":
 
 
 @contextlib.contextmanager
-def hidden_tenant(tmp: Path, output: str = "log", end: str = "by SIGKILL") -> Iterator[int]:
-    """The process of a run that ends when this begins; its temporary folder is `tmp`."""
+def hidden_tenant(
+    tmp: Path, output: str = "log", end: str = "by SIGKILL", prepare: Callable[[], object] = list
+) -> Iterator[int]:
+    """The process of a run that ends when this begins; its temporary folder is `tmp`.
+
+    `prepare` is called before: once the run is dead, any run on this machine, of another test too, may sweep it.
+    """
     run_id = f"20260101-000000-{secrets.token_hex(4)}"
     environment = os.environ | {"PYTHONPATH": str(SCRIPTS), "TMPDIR": str(tmp)}
     command = [sys.executable, "-c", OWNER, run_id, output, end]
     with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as run:
         assert run.stdin is not None and run.stdout is not None
         pid = int(run.stdout.readline())
+        assert is_alive(pid)
+        prepare()
         if end != "never":
             run.stdin.close()
             run.wait()
@@ -97,14 +105,15 @@ def tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_tenant_without_environment_that_outlives_run_job_and_guard_is_found_by_its_output(
     tmp: Path, is_scratch_removed: bool
 ) -> None:
-    with hidden_tenant(tmp) as pid:
-        assert is_alive(pid)
+    def prepare() -> None:
         if is_scratch_removed:
             shutil.rmtree(next(tmp.glob("sharebench-*/")))
+
+    with hidden_tenant(tmp, prepare=prepare) as pid:
         leftovers.sweep_dead_runs()
-        assert not is_alive(pid)
+        # By this sweep, or by that of another test's run, which was there first.
+        wait_for(lambda: not is_alive(pid) and not list(tmp.glob("sharebench-*/")))
     assert leftovers.unclear_line() == ""
-    assert not list(tmp.glob("sharebench-*/"))
 
 
 def test_a_run_and_its_guard_end_it_too(tmp: Path) -> None:
@@ -128,7 +137,7 @@ def test_a_tenant_without_environment_of_a_living_run_is_left_alone(tmp: Path) -
     ("output", "note"), [("none", "is whole"), ("log", "is gone"), ("log", "of another machine"), ("log", "a link")]
 )
 def test_what_is_not_surely_ours_is_named_and_refuses_the_run(tmp: Path, output: str, note: str) -> None:
-    with hidden_tenant(tmp, output) as pid:
+    def prepare() -> None:
         (found,) = tmp.glob("*.owner")
         if note == "of another machine":
             found.write_text(found.read_text().replace("-", "+"))
@@ -136,6 +145,8 @@ def test_what_is_not_surely_ours_is_named_and_refuses_the_run(tmp: Path, output:
             found.rename(tmp / "note")
         if note == "a link":
             found.symlink_to(tmp / "note")
+
+    with hidden_tenant(tmp, output, prepare=prepare) as pid:
         leftovers.sweep_dead_runs()
         assert is_alive(pid)
         with pytest.raises(ownership.OwnershipError) as refused:
@@ -150,11 +161,19 @@ def test_what_is_not_surely_ours_is_named_and_refuses_the_run(tmp: Path, output:
 
 
 def test_a_process_that_only_looks_into_a_scratch_is_neither_ended_nor_named(tmp: Path) -> None:
-    with hidden_tenant(tmp) as pid:
+    opened = contextlib.ExitStack()
+    logs: list[IO[str]] = []
+
+    def prepare() -> None:
         (log,) = tmp.glob("sharebench-*/log")
-        with log.open() as file, subprocess.Popen(["sleep", "60"], env={}, cwd="/", stdin=file) as reader:
+        logs.append(opened.enter_context(log.open()))
+
+    with opened, hidden_tenant(tmp, prepare=prepare) as pid:
+        (file,) = logs
+        with subprocess.Popen(["sleep", "600"], env={}, cwd="/", stdin=file) as reader:
             leftovers.sweep_dead_runs()
-            assert is_alive(reader.pid) and not is_alive(pid)
+            wait_for(lambda: not is_alive(pid))
+            assert is_alive(reader.pid)
             assert leftovers.unclear_line() == ""
             reader.kill()
 
@@ -168,6 +187,6 @@ def test_a_note_that_can_be_neither_written_nor_removed_fails_no_run(tmp: Path) 
 
 
 def test_a_foreign_process_with_an_empty_owner_is_none_of_ours(tmp: Path) -> None:
-    with subprocess.Popen(["sleep", "60"], env={RUN_OWNER_VARIABLE: ""}, cwd="/") as foreign:
+    with subprocess.Popen(["sleep", "600"], env={RUN_OWNER_VARIABLE: ""}, cwd="/") as foreign:
         assert leftovers.unclear_line() == ""
         foreign.kill()
