@@ -47,7 +47,7 @@ def wrong_answer_lines(study: Study) -> list[str]:
     cells = [each for each in study.cells if not all(is_never_wrong(study.config, w) for w in study.components(each))]
     tried = sorted({(cell.strategy, cell.replicas) for cell in cells})
     return [
-        f"{name}: {format_count(replicas, 'tenant', 'tenants')} {text}"
+        f"{name}, {format_count(replicas, 'tenant', 'tenants')}: {text}"
         for name, replicas in tried
         if (text := wrong_answer(study.strategies[name], replicas))
     ]

@@ -127,7 +127,7 @@ def test_the_plan_warns_of_shares_with_wrong_answers_on_a_gpu(tmp_path: Path, mo
     monkeypatch.setattr("sharebench.measure.run.plan.NODE_KINDS", {**NODE_KINDS, "simulated": gpu})
     text = " ".join(plan(planned, tmp_path, {}).split())
     warned = re.findall(
-        r"(\S+): (\d) tenants with ([\d.]+) % of the SMs cuBLAS 13.1 .*?; in half precision give each (.*?), or check",
+        r"(\S+), (\d) tenants: with ([\d.]+) % of the SMs cuBLAS 13.1 .*?; in half precision give each (.*?), or check",
         text,
     )
     assert warned == [
