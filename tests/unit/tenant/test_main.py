@@ -89,8 +89,12 @@ def test_a_window_from_announcement_to_record(launch: Launch) -> None:
     spawned_ns = time.monotonic_ns()
     tenant = launch(*SMALL, "--name", "small-matmul", "--index", "1", "--spawned-ns", str(spawned_ns))
     tenant.wait_ready()
-    since_ns = tenant.get("/clock")["monotonic_ns"]
-    assert tenant.wait_ready(f"/readyz?since={since_ns}")["steady"]["batches"] >= 1
+    # A busy machine may run no batch before the rule's second is over.
+    for _ in range(5):
+        since_ns = tenant.get("/clock")["monotonic_ns"]
+        if (batches := tenant.wait_ready(f"/readyz?since={since_ns}")["steady"]["batches"]) >= 1:
+            break
+    assert batches >= 1
     assert tenant.get("/healthz") == {"status": "ready"}
     record = tenant.measure(0.3)
     validate(record)

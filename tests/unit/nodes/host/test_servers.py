@@ -191,8 +191,14 @@ def test_every_strategy_gets_the_same_requests(tmp_path: Path, strategy: str) ->
         "request": {"method": "POST", "body": body, "tokens": tokens},
         "min_window_seconds": 0.1,
     }
-    measured = run(tmp_path, entry, replicas=2, strategy=strategy)
-    assert measured["status"] == "ok"
+    # On a busy machine few requests may fit into the window, or none.
+    for _ in range(5):
+        for index in (0, 1):
+            (tmp_path / str(index)).unlink(missing_ok=True)
+        measured = run(tmp_path, entry, replicas=2, strategy=strategy)
+        assert measured["status"] == "ok"
+        if all(tenant["count"] for tenant in measured["tenants"]):
+            break
     measured_request = parse_spec(measured["spec"]).workloads[0].request.model_dump()
     # The seed depends on the workload and the repeat.
     seed = zlib.crc32(b"mine/1")
@@ -201,6 +207,5 @@ def test_every_strategy_gets_the_same_requests(tmp_path: Path, strategy: str) ->
         for phase in (BEFORE_WINDOW, IN_WINDOW):
             planned = request_bodies.body_factory(measured_request, seed, index, phase)
             first = seen.index(planned(0))
-            # On a busy machine few may fit into the window.
             asked = seen[first : first + min(4, measured["tenants"][index]["count"])]
             assert asked and asked == [planned(number) for number in range(len(asked))]
