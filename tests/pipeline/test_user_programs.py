@@ -126,11 +126,24 @@ def test_a_summary_gives_mean_and_rate_without_percentiles(untouched: Checkout) 
     assert row["latency_p99_seconds"] == ""
 
 
+def has_served(record: dict[str, Any]) -> bool:
+    """Whether the servers that are well have answered in the window."""
+    well = record["tenants"][:1] if "turns-bad" in record["spec"] else record["tenants"]
+    return all(tenant["count"] for tenant in well)
+
+
 def test_servers_are_measured_by_clients_and_may_fail(untouched: Checkout) -> None:
     (untouched.root / "dies.py").write_text(FAILING_SERVER)
     result = untouched.run(study="programs.yaml").ok()
     assert untouched.processes() == []
     assert untouched.scratch_folders() == []
+    # On a busy machine no request may end in a window of a second.
+    for _ in range(3):
+        idle = [cell for cell in result.cells if "dies" not in cell and not has_served(untouched.record(cell))]
+        if not idle:
+            break
+        untouched.delete_records(*idle)
+        assert untouched.run(study="programs.yaml").ok().cells == set(idle)
     records = {cell.split("/")[1]: untouched.record(cell) for cell in result.cells}
     assert {name: record["status"] for name, record in records.items()} == {
         "served": "ok",
