@@ -130,3 +130,14 @@ def test_a_plan_under_which_a_tenant_exceeds_its_limit_is_none(limit: float | No
     assert answer is not None and answer.strategy == strategy
     texts = " ".join([*(each.text for each in answer.reasons), *(each.verdict for each in answer.plans)])
     assert said in texts
+
+
+def test_a_plan_under_which_a_server_hardly_answers_is_none() -> None:
+    """Under MPS the five answers that a percentile needs have not come; under time-slicing they have."""
+    rows = [each for each in summary() if each.replicas == 3]
+    for each in (each for each in rows if each.strategy == "time-slicing"):
+        metrics = cast(dict[str, Estimate], each.metrics)
+        metrics |= dict.fromkeys(("latency_p95_seconds", "ttft_p50_seconds"), Estimate(0.02))
+    answer = mix_answer("lab", rows, STRATEGIES, option, Demand(3), True, {"front": {"ttft": 0.5}})
+    assert answer is not None and answer.strategy == "time-slicing"
+    assert answer.texts("no plan") == ["No plan with mps: front: no percentile is known."]

@@ -299,3 +299,13 @@ def test_a_rival_without_an_interval_leaves_the_winner_of_jobs(tmp_path: Path) -
     question = dataset.resolve_question(made_by.config, [], [], made_by)
     found = decide.answer(decide.read_results(folder, tmp_path, []), question).answers
     assert [(each.strategy, each.undecided) for each in found if "matmul" in each.workload] == [("mps", "")]
+
+
+def test_a_mix_holds_its_tenants_to_their_limits_but_to_no_part_of_a_stream_without_one() -> None:
+    plain = answer_to("interference", "training-4096+yolos", {"slo": NO_SLO})
+    of_stream, of_all = (
+        answer_to("interference", "training-4096+yolos", {"slo": NO_SLO | {"workloads": {"yolos": limits}}})
+        for limits in ({"ttft_ms": 1}, {"latency_ms": 1})
+    )
+    assert of_stream == plain and plain.plans != of_all.plans
+    assert any("yolos has" in text for text in of_all.texts("no plan"))

@@ -23,7 +23,7 @@ from sharebench.read.decide.answers import (
 )
 from sharebench.read.decide.documented import MEASURED, Isolation
 from sharebench.read.decide.options import MAX_ISOLATED_GROWTH, measured_level
-from sharebench.read.decide.rows import SLOWDOWN, STP, SummaryRow, applying_limits, estimate
+from sharebench.read.decide.rows import SLOWDOWN, STP, SummaryRow, estimate
 from sharebench.read.quantity import format_quantity
 from sharebench.read.slo import format_limits
 from sharebench.read.statistics.intervals import Estimate
@@ -45,7 +45,7 @@ def mix_answer(
     """The answer for a mix from its rows of the summary, one for each strategy, number and kind of tenants.
 
     Plans are ordered by `stp`: the sum of what each tenant does, over what it does alone. Under a plan each tenant
-    holds its own `limits`, if its workload has any.
+    holds its own `limits`, if any apply to its workload.
     """
     known = [row for row in rows if row.metrics.keys() >= {STP, SLOWDOWN} and row.strategy in strategies]
     if not known:
@@ -85,12 +85,11 @@ def _exceeding(rows: Sequence[SummaryRow], limits: Mapping[str, Mapping[str, flo
     """Which tenants of a mix exceed their limits, or are not known to hold them; empty if none does."""
     texts = []
     for row in rows:
-        demand = Demand(1, applying_limits([row], limits.get(row.tenant_workload, {})))
-        level = measured_level(row)
-        if demand.limits and (late := level.exceeding_part(demand) if level else None):
+        demand, level = Demand(1, limits.get(row.tenant_workload, {})), measured_level(row)
+        if late := level.exceeding_part(demand) if level else None:
             texts.append(f"{row.tenant_workload} has {late.name} {1e3 * late.time.value:.3g} ms")
         elif demand.limits and (level is None or len(level.slo_parts(demand)) < len(demand.limits)):
-            texts.append(f"{row.tenant_workload}: {level.lacking(demand) if level else 'no valid cell'}")
+            texts.append(f"{row.tenant_workload}: {level.lacking(demand) if level else 'no percentile is known'}")
     return "; ".join(texts)
 
 
