@@ -177,7 +177,7 @@ def test_a_damaged_table_of_another_study_is_named(root: Path, tmp_path: Path, n
     table.write_text(content)
     with pytest.raises(Refusal, match=rf"^{table}: not a table \(.+\); get that study again"):
         decide.read_results(root, root, [tmp_path / "faults"])
-    for manifest in ("{", "{}", '{"config": null}'):
+    for manifest in ("{", "{}", '{"config": null}', '{"config": {}}', '{"config": {"node": "kubernetes"}}'):
         (tmp_path / "faults/manifest.json").write_text(manifest)
         with pytest.raises(Refusal, match=r"faults/manifest\.json: missing or damaged; get that study again"):
             decide.read_results(root, root, [tmp_path / "faults"])

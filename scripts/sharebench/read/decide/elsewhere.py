@@ -60,9 +60,12 @@ def _names(folders: Sequence[Path]) -> list[str]:
 def _config(folder: Path) -> StudyConfig:
     path = folder / "manifest.json"
     try:
-        return from_json(read_json(path, "config")["config"])
+        config = from_json(read_json(path, "config")["config"])
+        # Keys of the config that are asked for later.
+        node_strategies(config, config["node"])
     except (OSError, DamagedFile, AttributeError, KeyError, TypeError, ValueError):
         raise Refusal(f"{path}: missing or damaged; get that study again, or leave it out") from None
+    return config
 
 
 def _tables(
