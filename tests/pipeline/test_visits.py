@@ -36,12 +36,14 @@ workload_catalogue:
 CELLS = 2
 """Of a block."""
 
-HELD = """
+HELD = f"""
 import os, sys, time
-while sys.argv[1] == "run_cell" and any("/r2/" in word for word in sys.argv) and not os.path.exists("tmp/go"):
+is_held = sys.argv[1] == "run_cell" and any("/r2/" in word for word in sys.argv)
+until = time.monotonic() + {TIMEOUT_SECONDS}
+while is_held and not os.path.exists("tmp/go") and time.monotonic() < until:
     time.sleep(0.02)
 """
-"""Holds the cells of the second block."""
+"""Holds the cells of the second block, at most as long as a run may take."""
 
 
 @pytest.fixture
