@@ -92,16 +92,16 @@ def test_a_tenant_that_is_killed_ends_the_wait_at_once(launch: Callable[..., Pro
 
 
 def test_the_end_of_a_watched_tenant_is_timed_to_the_moment(launch: Callable[..., ProcessTenants]) -> None:
-    # A busy machine may notice nothing in two seconds; who watches too late does so in every time.
-    for seconds in (2, 20, 120):
+    # A busy machine may notice nothing in two seconds. No longer ones: who looks every few seconds would pass in them.
+    for _ in range(5):
         tenants = launch(FOREVER)
         began = tenants.now_ns()
         os.kill(tenants.pids()[0], signal.SIGKILL)
-        ended = tenants.watch_until(began + seconds * NS)
-        assert tenants.now_ns() >= began + seconds * NS, "nor does watching end early"
-        if ended and ended[0] < began + seconds * NS:
+        ended = tenants.watch_until(began + 2 * NS)
+        assert tenants.now_ns() >= began + 2 * NS, "nor does watching end early"
+        if ended and ended[0] < began + 2 * NS:
             break
-    assert began < ended[0] < began + seconds * NS
+    assert began < ended[0] < began + 2 * NS
 
 
 TEMPORARY = """
