@@ -123,8 +123,9 @@ def compare_markdown(table: pd.DataFrame, before: str, after: str, differences: 
     head = f"{after} against {before}, {len(means)} mean latencies: {slower} longer and {faster} shorter"
     head += " beyond chance and beyond what the baseline differs from itself"
     if not untested.empty:
-        reasons = untested["reason"].dropna().value_counts()
-        head += f"; {len(untested)} could not be tested" + (f" ({reasons.index[0]})" if len(reasons) else "")
+        reason, *others = untested["reason"].unique()
+        is_said = isinstance(reason, str) and not others
+        head += f"; {len(untested)} could not be tested" + f" ({reason})" * is_said
     head += "."
     rows = [
         {

@@ -158,6 +158,8 @@ def test_what_could_not_be_tested_has_its_reason(before, tmp_path):
     table = compare(one, other)
     assert set(table["reason"]) == {"one value in after"} and table["p"].isna().all()
     assert "; 2 could not be tested (one value in after).\n" in compare_markdown(table, one.name, other.name, [])
+    table.loc[table["metric"].eq("latency_mean_seconds").idxmax(), "reason"] = "no value in before: killed"
+    assert "; 2 could not be tested.\n" in compare_markdown(table, one.name, other.name, []), "not one of two reasons"
 
 
 def test_the_text_names_the_nodes_and_the_best_strategy(tmp_path):
