@@ -88,6 +88,16 @@ def test_the_fewest_are_taken_of_which_no_other_is_surely_better_by_the_margin(i
     assert advise(noisy, Demand(4))[0].per_device == 2
 
 
+def test_a_strategy_of_less_effort_goes_before_one_with_fewer_replicas_and_the_answer_says_so() -> None:
+    alone, *_ = options({2: 1.3})
+    for effort, first in ((2, "mps-limited"), (3, "mps")):
+        rivals = [alone, option("mps", {4: 1.6}), replace(option("mps-limited", {2: 1.6}), effort=effort)]
+        answer = answer_question("chat", rivals, Demand(4))
+        assert answer.strategy == first
+        assert answer.texts("tie")[0].endswith(f"; {first} goes first by effort, then by replicas.")
+        assert "of each strategy the fewest count" in " ".join(answer.texts("scope"))
+
+
 def test_another_strategy_with_fewer_replicas_hides_no_number_that_is_as_good() -> None:
     rivals = [with_ends(option("mps", {2: 1.45, 4: 1.7}), {4: 0.12}), option("mps-limited", {4: 1.6})]
     best = advise(rivals, Demand(4))[0]

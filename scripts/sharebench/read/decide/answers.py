@@ -148,7 +148,7 @@ def answer_question(workload: str, options: Sequence[Option], demand: Demand, is
     reasons = [*hazard_reasons(best), *gain_reasons(plans)]
     if best.option.has_one_load:
         text = f"Its load is that of all tenants together: any number up to {demand.tenants} was compared, on one GPU"
-        enough = f"the fewest of which no other is surely better by {demand.margin_percent:g} % are taken"
+        enough = f"of each strategy the fewest count of which no other is surely better by {demand.margin_percent:g} %"
         reasons.append(Reason("scope", f"{text}; {enough}."))
     if best.per_device > 1 and best.level.gain is None:
         reasons.append(
@@ -256,7 +256,8 @@ def tie_reasons(plans: Sequence[Plan], demand: Demand) -> list[Reason]:
     more = f" and {len(tied) - MAX_NAMED} more" if len(tied) > MAX_NAMED else ""
     what = "mean latency" if best.level and best.level.inverse_latency else "throughput"
     none = f"In {what} none of {', '.join(tied[:MAX_NAMED])}{more} is surely better by {demand.margin_percent:g} %"
-    return [Reason("tie", f"{none}; {best.option.strategy} is the least effort.")]
+    why = "goes first by effort, then by replicas" if best.option.has_one_load else "is the least effort"
+    return [Reason("tie", f"{none}; {best.option.strategy} {why}.")]
 
 
 def no_plan_reasons(plans: Sequence[Plan]) -> list[Reason]:
