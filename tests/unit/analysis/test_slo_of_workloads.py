@@ -1,6 +1,7 @@
 """An SLO for each workload: it takes the place of the study's in goodput, capacity, cost and advice, and only asks."""
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -21,6 +22,8 @@ from sharebench.read.decide.capacity import capacity_table
 from sharebench.read.decide.cost import cost_table
 from sharebench.read.decide.relative import mix_answer
 from sharebench.read.decide.rows import summary_rows
+from sharebench.read.figures.data import DrawnStudy
+from sharebench.read.figures.panels import slo_keys
 from sharebench.read.slo import PART_LABELS, format_slo, limits_of, own_limits, slo_limits
 from sharebench.read.statistics.intervals import Estimate
 
@@ -106,6 +109,23 @@ def test_capacity_and_cost_have_the_limits_of_their_workload() -> None:
     table = capacity_table(found, limits, ["matmul", "other"])
     assert table["capacity_tenants"].tolist() == [1, 3] and table["slo_ms"].tolist() == [60, 200]
     assert cost_table(found, None, limits, ("slo",))["slo_ms"].tolist() == [60] * 3 + [200] * 3
+
+
+@pytest.mark.parametrize(
+    ("drawn", "labels"),
+    [
+        (["chat", "long"], ["SLO: TTFT 500 ms"]),
+        (["chat", "other"], ["SLO of each workload"]),
+        (["chat", "service"], ["SLO of each workload"]),
+        (["service"], []),
+    ],
+)
+def test_the_legend_has_a_limit_only_if_it_is_that_of_all_workloads(drawn: list[str], labels: list[str]) -> None:
+    same = {"ttft_ms": 500.0}
+    slo = asked({"latency_ms": 50.0}, chat=same, long=same, other={"ttft_ms": 900.0})
+    study = SimpleNamespace(config={"slo": slo})
+    made = cast(DrawnStudy, SimpleNamespace(slo_ms=lambda name: DrawnStudy.slo_ms(cast(DrawnStudy, study), name)))
+    assert [each.get_label() for each in slo_keys(made, drawn, {"ttft": "TTFT"})] == labels
 
 
 @pytest.mark.parametrize(
