@@ -90,7 +90,7 @@ def test_a_complete_cluster_passes_preflight(cluster: Cluster) -> None:
     assert "all that is needed" in text
     assert "known to go wrong" not in text, "its matmuls are of float32"
     half = {"half": {"description": "d", "module": "matmul", "params": {"dtype": "float16"}}}
-    assert "known to go wrong: mps: 3 tenants with 33" in inspected(half)[0]
+    assert "known to go wrong: mps, 3 tenants: with 33" in inspected(half)[0]
     assert cluster.log == []
 
 
