@@ -33,7 +33,7 @@ def parts() -> dict[str, dict[str, Path]]:
     tools = {f"bin/{name}": plugins / name for name in PLUGINS} | {"bin/runc": _tool("runc"), "unpack": UNPACK}
     for name in WITH_LIBRARIES:
         tools[f"libexec/{name}"] = _tool(name)
-        tools |= {f"lib/{file.name}": file for file in _libraries(_tool(name))}
+        tools |= {f"lib/{file.name}": file.resolve() for file in _libraries(_tool(name))}
     images.pause()
     tools["bin/pause"] = cache() / "images" / "pause"
     if schedulers.missing("hami") is None:
@@ -43,9 +43,8 @@ def parts() -> dict[str, dict[str, Path]]:
 
 
 def _files(program: programs.Program) -> dict[str, Path]:
-    """The program's files by path, without aliases, for which `unpack` creates links."""
-    obtained = programs.obtain(program)
-    return {f"bin/{name}": file for name, file in obtained.items() if name not in program.aliases}
+    """The program's files by path; aliases are links, and stay links in the archive."""
+    return {f"bin/{name}": file for name, file in programs.obtain(program).items()}
 
 
 def _tool(name: str) -> Path:
@@ -66,7 +65,7 @@ def _compressed(folder: Path, name: str, files: dict[str, Path]) -> Path:
     target = folder / f"{name}.tar.xz"
     with lzma.open(target, "wb", preset=6) as stream, tarfile.open(fileobj=stream, mode="w") as archive:
         for path, file in files.items():
-            archive.add(file.resolve(), path)
+            archive.add(file, path)
     return target
 
 
