@@ -133,11 +133,11 @@ class NvidiaOptions(TypedDict):
 
 
 class Resources(TypedDict):
-    """Resources of each built-in workload's tenant in addition to its share of the GPU, as request and limit."""
+    """Resources of each built-in workload's tenant in addition to its share of the GPU."""
 
     cpu: Maybe[Cpus]
-    """CPUs of a tenant of a built-in workload, such as `2` or `500m`, as request and limit. A user's container has its
-    own."""
+    """CPUs that a built-in workload's tenant requests, such as `2` or `500m`, without a limit, which stops tenants that
+    wait for the GPU."""
     memory: Maybe[Memory]
     """Memory of such a tenant, such as `8Gi`, as request and limit. A tenant that exceeds it is a result, `oom`."""
 

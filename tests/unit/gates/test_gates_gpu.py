@@ -39,7 +39,11 @@ GPU_FAILURES = [
     ),
     (
         {"tenants.1.cpu.run_queue_seconds": 0.021},
-        "cpu_contention", "invalid", pytest.approx(0.0105), "waited for a CPU for 1.[01]%",
+        "cpu_contention", "invalid", pytest.approx(0.0105), "waited for a CPU for 1.[01]% of the window$",
+    ),
+    (
+        {"tenants.1.cpu.run_queue_seconds": 0.021, "node.kind": "kubernetes"},
+        "cpu_contention", "invalid", pytest.approx(0.0105), "a CPU limit of its pod does that: give none, or more$",
     ),
     (_work(flop=1.06 * FLOP, precision="fp32"), "speed_of_light", "invalid", pytest.approx(1.06), r"1.06 .*\(fp32\)"),
     (_work(bytes=50e6 + 1.06 * (BYTES - 50e6)), "speed_of_light", "invalid", pytest.approx(1.06), "memory"),

@@ -85,8 +85,8 @@ def test_the_pods_user_has_a_name() -> None:
 def test_a_pod_has_the_configured_options() -> None:
     own = {"key": "team", "operator": "Equal", "value": "a", "effect": None}
     spec = pod(resources={"cpu": "2", "memory": None}, tolerations=[own], priority_class="high")["spec"]
-    asked = {"cpu": "2", "nvidia.com/gpu": "1"}
-    assert spec["containers"][0]["resources"] == {"limits": asked, "requests": asked}
+    unit = {"nvidia.com/gpu": "1"}
+    assert spec["containers"][0]["resources"] == {"limits": unit, "requests": unit | {"cpu": "2"}}, "no CPU limit"
     assert [each["key"] for each in spec["tolerations"]] == ["sharebench/measuring", "nvidia.com/gpu", "team"]
     assert spec["tolerations"][-1] == {"key": "team", "operator": "Equal", "value": "a"}
     assert spec["priorityClassName"] == "high"

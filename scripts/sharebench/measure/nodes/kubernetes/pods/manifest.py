@@ -151,10 +151,9 @@ def env_entries(variables: Mapping[str, str]) -> list[Json]:
     return [{"name": name, "value": value} for name, value in variables.items()]
 
 
-def gpu_container(needs: PodNeeds, security: Json, own_limits: Mapping[str, str], **fields: object) -> Json:
-    """The tenant's container with its share of the GPU, and with these limits, securityContext and fields."""
-    limits = {**own_limits, **needs.limits}
-    resources: Json = {"limits": limits, "requests": limits}
+def gpu_container(needs: PodNeeds, security: Json, own: Mapping[str, Json], **fields: object) -> Json:
+    """The tenant's container with its share of the GPU, and with these resources, securityContext and fields."""
+    resources: Json = {kind: {**own.get(kind, {}), **needs.limits} for kind in ("limits", "requests")}
     if needs.claims:
         resources["claims"] = [
             {"name": name} | ({"request": request} if request else {}) for name, request in needs.claims.items()
@@ -176,9 +175,11 @@ def tenant_container(arguments: list[str], needs: PodNeeds, token: str, options:
     """The container of a tenant that runs our code."""
     fields = code_fields(arguments, token, TENANT_PORT, {GRANTED_VARIABLE: "1"})
     fields["env"] += env_entries(needs.environment)
-    configured = {"cpu": options["resources"]["cpu"], "memory": options["resources"]["memory"]}
-    limits = {name: value for name, value in configured.items() if value is not None}
-    return gpu_container(needs, CONTAINER_SECURITY, limits, image=options["image"], **fields)
+    requests = {name: value for name, value in options["resources"].items() if value is not None}
+    # A tenant that waits for the GPU spins on a core. A limit of the CPU would stop it whenever its other threads run.
+    limits = {name: value for name, value in requests.items() if name != "cpu"}
+    resources = {"limits": limits, "requests": requests}
+    return gpu_container(needs, CONTAINER_SECURITY, resources, image=options["image"], **fields)
 
 
 def tenant_pod(place: Place, owner: Json, index: int, containers: list[Json], needs: PodNeeds, seconds: int) -> Json:
