@@ -56,8 +56,13 @@ def test_a_long_installation_has_a_line_from_time_to_time(status: int, tmp_path:
     slow = f'#!/bin/sh\ncase "$*" in *require-hashes*) echo Collecting this; sleep 3; exit {status};; esac\n'
     (tmp_path / ".venv/bin/python").write_text(slow)
     (tmp_path / ".venv/bin/python").chmod(0o755)
-    installed = run_make(tmp_path, "install", "SHOW_SECONDS=1", "UV=")
-    assert re.search(r"^  [123] s: Collecting this$", installed.stdout, re.M)
+    # On a busy machine the shell that prints may get no core in these seconds.
+    for _ in range(5):
+        (tmp_path / ".venv/run.stamp").unlink(missing_ok=True)
+        installed = run_make(tmp_path, "install", "SHOW_SECONDS=1", "UV=")
+        if has_line := re.search(r"^  [123] s: Collecting this$", installed.stdout, re.M):
+            break
+    assert has_line
     assert ("installing the command sharebench\n" in installed.stdout) == (status == 0)
     assert (installed.returncode == 0) == (status == 0) == (tmp_path / ".venv/run.stamp").exists()
 
