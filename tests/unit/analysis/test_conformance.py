@@ -137,6 +137,52 @@ def test_what_a_mechanism_does_not_promise_is_a_number() -> None:
     assert "no memory or fault isolation" in table.loc["memory", "source"]
 
 
+TIMED = {"share", "share-idle", "fair", "light", "utilisation"}
+WAITED = "a tenant waited for a CPU for 10.0% of the window"
+
+
+def contended(strategy: Strategy, tenants: int, count: int) -> Any:
+    """A record as above, in which the first tenant waited for a CPU, and had fewer iterations."""
+    spoiled = record(strategy, tenants, count)
+    spoiled["tenants"][0]["count"] -= count // 4
+    spoiled["tenants"][0]["cpu"]["run_queue_seconds"] = 0.2
+    return spoiled
+
+
+@pytest.mark.parametrize("status", ["ok", "crashed"])
+def test_a_machine_that_is_not_fit_spoils_what_time_shows_and_nothing_else(status: str) -> None:
+    spoiled = contended(LIMITED, 3, 200) | {"status": status}
+    wrong(spoiled["promises"])
+    table = rows(spoiled)
+    assert set(table[table["measured"].isna()].index) == TIMED
+    assert set(table.loc[list(TIMED), "reason"]) == {WAITED}
+    assert set(table.loc[["share", "fair"], "verdict"]) == {"not measured"}
+    verdicts = {"light": "not promised", "memory": "kept", "answers": "broken", "visible": "kept", "start": "kept"}
+    assert table.loc[list(verdicts), "verdict"].to_dict() == verdicts
+    warned = record(LIMITED, 3, 200)
+    warned["telemetry"]["temperature_end_celsius"] = 90.0
+    assert rows(warned).loc["share", "verdict"] == "kept"
+
+
+def test_a_tenant_alone_on_a_machine_that_is_not_fit_gives_no_shares() -> None:
+    shared, unfit = record(LIMITED, 3, 200), contended(EXCLUSIVE, 1, 600)
+    table = conformance_table([unfit, shared]).set_index(["strategy", "promise"])
+    assert table.loc[("mps-limited", "share"), "reason"] == f"of one tenant that has the device: {WAITED}"
+    assert table.loc[("exclusive", "share"), "reason"] == WAITED
+    assert table.loc[("mps-limited", "fair"), "verdict"] == "kept"
+    again = record(EXCLUSIVE, 1, 600)
+    table = conformance_table([unfit, again, shared]).set_index(["strategy", "promise"])
+    assert table.loc[("mps-limited", "share"), "measured"] == pytest.approx(100), "another repeat will do"
+
+
+def test_the_reason_says_what_is_missing() -> None:
+    in_pods = record(LIMITED, 3, 200)
+    in_pods["promises"]["visible"] = None
+    assert "with node: nvidia" in rows(in_pods).loc["visible", "reason"]
+    alone = conformance_table([record(EXCLUSIVE, 1, 600)]).set_index("promise")
+    assert set(alone.loc[["bytes", "fair", "light"], "reason"]) == {"one tenant has no neighbour"}
+
+
 def test_a_limit_that_is_not_set_is_not_promised() -> None:
     unlimited = Strategy(name="mps", mechanism=("mps",))
     assert rows(record(unlimited, 3, 200)).loc[["share", "memory", "fair"], "verdict"].to_list() == ["not promised"] * 3

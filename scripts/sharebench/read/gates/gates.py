@@ -346,29 +346,30 @@ def _by_name(*checks: Check) -> dict[str, Check]:
 
 
 # Each gate is a function with its name; records list the gates in this order.
-INVALID = _by_name(
-    _evidence,
-    _window_coverage,
-    _window_length,
-    _nothing_finished,
-    _failed_share,
-    _output_digest,
-    answers.answers,
-    _drained_queue,
-    _cpu_stolen,
-    _cpu_throttled,
-    _clock_error,
-    gpu.gpu_slowdown,
-    gpu.foreign_process,
-    gpu.cpu_contention,
-    gpu.speed_of_light,
-    load.queue_growth,
-    _censored,
-    programs.scrape_error,
-    programs.reported_mean,
-    programs.generator_bound,
-    load.generator_late,
-    _capacity,
+MACHINE = _by_name(_cpu_stolen, _cpu_throttled, _clock_error, gpu.gpu_slowdown, gpu.foreign_process, gpu.cpu_contention)
+"""Gates that fail where the machine was not fit to measure times, whatever its tenants did."""
+INVALID = (
+    _by_name(
+        _evidence,
+        _window_coverage,
+        _window_length,
+        _nothing_finished,
+        _failed_share,
+        _output_digest,
+        answers.answers,
+        _drained_queue,
+    )
+    | MACHINE
+    | _by_name(
+        gpu.speed_of_light,
+        load.queue_growth,
+        _censored,
+        programs.scrape_error,
+        programs.reported_mean,
+        programs.generator_bound,
+        load.generator_late,
+        _capacity,
+    )
 )
 WARNING = _by_name(
     _errors,

@@ -1,6 +1,7 @@
 """tables/conformance.csv and .xml: whether each strategy keeps its promises, from the cells of a conformance study.
 
-No gate excludes a cell here: a promise that is not kept is what these cells look for.
+No gate excludes a cell here: a promise that is not kept is what these cells look for. Where the machine was not fit to
+measure times (`gates.MACHINE`), what a rate or a latency shows is not measured.
 """
 
 import math
@@ -12,22 +13,33 @@ import pandas as pd
 
 from sharebench.model.promises import BROKEN, KEPT, NOT_MEASURED, NOT_PROMISED, Promise, promises
 from sharebench.model.records.record import window_seconds
-from sharebench.model.records.types import PhaseWindow, Promises, Record, TenantRecord
+from sharebench.model.records.types import PhaseWindow, Promises, Record, TenantRecord, VisibleProcess
 from sharebench.model.spec import parse_spec, workload_reference
 from sharebench.read.columns import TableRow, table_frame
+from sharebench.read.gates.gates import MACHINE
 from sharebench.read.histogram import Histogram
 
 FAULT = "fault"
 FOUND_TASKS = ("look_after_free", "look_after_end", "look_shared")
 
 
+class NotMeasured(Exception):
+    """Why a promise was not measured in a cell."""
+
+
+def machine_problem(record: Record) -> str | None:
+    """Why the machine was not fit to measure times in the cell's window, whatever its status; None if it was."""
+    verdicts = [check(record) for check in MACHINE.values()] if record["window"] else []
+    return next((verdict.message for verdict in verdicts if verdict and not verdict.passed), None)
+
+
 @dataclass(frozen=True)
 class ConformanceCell:
-    """A cell that measured promises; `alone_hz` is the rate of one tenant that has the device, None where unknown."""
+    """A cell that measured promises; `alone` is that of one tenant that has the device."""
 
     record: Record
     found: Promises
-    alone_hz: float | None
+    alone: "ConformanceCell | None"
 
     @property
     def tenants(self) -> list[TenantRecord]:
@@ -35,9 +47,30 @@ class ConformanceCell:
 
     @property
     def rates_hz(self) -> list[float]:
-        """Rate of each tenant while all are busy."""
+        """Rate of each tenant while all are busy. Raises NotMeasured."""
+        self._check_times()
         seconds = window_seconds(self.record) if self.record["window"] else math.inf
         return [tenant["count"] / seconds for tenant in self.tenants]
+
+    @property
+    def windows(self) -> Mapping[str, PhaseWindow]:
+        """The short windows of other modes. Raises NotMeasured."""
+        self._check_times()
+        return self.found["windows"]
+
+    def _check_times(self) -> None:
+        if problem := machine_problem(self.record):
+            raise NotMeasured(problem)
+
+    @property
+    def alone_hz(self) -> float:
+        """Rate of one tenant that has the device. Raises NotMeasured."""
+        if self.alone is None:
+            raise NotMeasured("there is no rate of one tenant that has the device")
+        try:
+            return self.alone.rates_hz[0]
+        except NotMeasured as problem:
+            raise NotMeasured(f"of one tenant that has the device: {problem}") from None
 
     def shares_percent(self) -> list[float] | None:
         """The share of the device that each tenant is given; None where that is not known.
@@ -67,18 +100,18 @@ def _units(tenant: TenantRecord) -> int | None:
 
 
 def _share(cell: ConformanceCell) -> float | None:
-    shares = cell.shares_percent()
+    shares, rates_hz = cell.shares_percent(), cell.rates_hz
     if not cell.alone_hz or shares is None:
         return None
-    ratios = [1e4 * hz / cell.alone_hz / share for hz, share in zip(cell.rates_hz, shares, strict=True)]
+    ratios = [1e4 * hz / cell.alone_hz / share for hz, share in zip(rates_hz, shares, strict=True)]
     return max(ratios, key=lambda ratio: abs(ratio - 100))
 
 
 def _share_idle(cell: ConformanceCell) -> float | None:
-    shares = cell.shares_percent()
+    shares, found = cell.shares_percent(), cell.windows
     if not cell.alone_hz or shares is None:
         return None
-    windows = [cell.found["windows"].get(f"alone-{index}") for index in range(len(shares))]
+    windows = [found.get(f"alone-{index}") for index in range(len(shares))]
     return max(
         (
             1e4 * _rate_hz(window, index) / cell.alone_hz / shares[index]
@@ -109,20 +142,28 @@ def _answers(cell: ConformanceCell) -> float | None:
     return sum(wrong) if wrong and len(wrong) == len(results) else None
 
 
+def _check_neighbour(cell: ConformanceCell) -> None:
+    if len(cell.tenants) == 1:
+        raise NotMeasured("one tenant has no neighbour")
+
+
 def _bytes(cell: ConformanceCell) -> float | None:
+    _check_neighbour(cell)
     keys = ("found_bytes", "shared_found_bytes")
     found = [value for name in FOUND_TASKS for key in keys for value in cell.task(name, key)]
     return sum(found) if found else None
 
 
 def _fair(cell: ConformanceCell) -> float | None:
-    shares = cell.shares_percent()
-    is_equal = len(cell.tenants) > 1 and (shares is None or len(set(shares)) == 1)
-    return max(cell.rates_hz) / min(cell.rates_hz) if is_equal and min(cell.rates_hz) else None
+    _check_neighbour(cell)
+    shares, rates_hz = cell.shares_percent(), cell.rates_hz
+    is_equal = shares is None or len(set(shares)) == 1
+    return max(rates_hz) / min(rates_hz) if is_equal and min(rates_hz) else None
 
 
 def _light(cell: ConformanceCell) -> float | None:
-    windows = [cell.found["windows"].get(name) for name in ("light-next-to-busy", "light-alone")]
+    _check_neighbour(cell)
+    windows = [cell.windows.get(name) for name in ("light-next-to-busy", "light-alone")]
     p99 = [_p99_seconds(window) if window else None for window in windows]
     return p99[0] / p99[1] if p99[0] and p99[1] else None
 
@@ -132,16 +173,23 @@ def _p99_seconds(window: PhaseWindow) -> float | None:
     return histogram.quantiles([0.99])[0].value_seconds if histogram.count else None
 
 
+def _listed(cell: ConformanceCell) -> Sequence[VisibleProcess | None]:
+    if not cell.found["visible"]:
+        raise NotMeasured("pods do not list the GPU's processes; measure it on the GPU's host, with node: nvidia")
+    return cell.found["visible"]
+
+
 def _visible(cell: ConformanceCell) -> float | None:
-    listed = cell.found["visible"]
-    return None if not listed else 100 * sum(each is not None for each in listed) / len(listed)
+    listed = _listed(cell)
+    return 100 * sum(each is not None for each in listed) / len(listed)
 
 
 def _utilisation(cell: ConformanceCell) -> float | None:
-    used = [each and each["utilisation_percent"] for each in cell.found["visible"] or []]
-    if not cell.alone_hz or not used or any(each is None for each in used):
+    used = [each and each["utilisation_percent"] for each in _listed(cell)]
+    rates_hz = cell.rates_hz
+    if not cell.alone_hz or any(each is None for each in used):
         return None
-    truth = [100 * hz / cell.alone_hz for hz in cell.rates_hz]
+    truth = [100 * hz / cell.alone_hz for hz in rates_hz]
     return max(abs(float(each or 0) - true) for each, true in zip(used, truth, strict=True))
 
 
@@ -161,7 +209,7 @@ MEASURES: Mapping[str, Callable[[ConformanceCell], float | None]] = {
     "utilisation": _utilisation,
     "start": _start,
 }
-"""How each promise but that of faults is measured, in its unit; None where it was not."""
+"""How each promise but that of faults is measured, in its unit; None where it was not, or raises NotMeasured."""
 
 
 def conformance_table(records: Sequence[Record]) -> pd.DataFrame:
@@ -171,21 +219,24 @@ def conformance_table(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def _rows(records: Sequence[Record]) -> Iterator[TableRow]:
-    alone_hz = next(
-        (
-            ConformanceCell(record, found, None).rates_hz[0]
-            for record in records
-            if (found := record.get("promises")) and parse_spec(record["spec"]).strategy.mechanism == ("exclusive",)
-        ),
-        None,
-    )
+    alone = [
+        ConformanceCell(record, found, None)
+        for record in records
+        if (found := record.get("promises")) and parse_spec(record["spec"]).strategy.mechanism == ("exclusive",)
+    ]
+    alone.sort(key=lambda cell: machine_problem(cell.record) is not None)
     for record in records:
         if (fault := record.get("fault")) is not None:
             yield _row(f"{FAULT} {fault['kind']}", promises()[FAULT], record, _harmed(record))
         elif (found := record.get("promises")) is not None:
-            cell = ConformanceCell(record, found, alone_hz)
+            cell = ConformanceCell(record, found, alone[0] if alone else None)
             for name, measure in MEASURES.items():
-                yield _row(name, promises()[name], record, measure(cell), found["failure"])
+                measured, reason = None, found["failure"]
+                try:
+                    measured = measure(cell)
+                except NotMeasured as problem:
+                    reason = str(problem)
+                yield _row(name, promises()[name], record, measured, reason)
         elif record["status"] not in ("infeasible", "not-measured"):
             for name in MEASURES:
                 yield _row(name, promises()[name], record, 0.0 if name == "start" else None, record["reason"])
