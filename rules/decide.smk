@@ -1,6 +1,6 @@
 # Decisions: cost, capacity and advice, computed from the tables.
 #
-# Inputs:  tables/summary.csv, with faults tables/isolation.csv, with jobs tables/jobs.csv, manifest.json,
+# Inputs:  tables/{summary.csv,cells.csv}, with faults tables/isolation.csv, with jobs tables/jobs.csv, manifest.json,
 #          nodes/device.json; of further studies (`from`) and the others of a publication FACT_FILES
 # Outputs: tables/{cost.csv,capacity.csv,advice.csv,advice.md,advice.json}
 # Steps:   decide answers the question of the config (model/question.py), on which no other job
@@ -9,7 +9,7 @@
 
 rule decide:
     input:
-        tables=table_files({"summary", "isolation", "jobs"}),
+        tables=table_files({"summary", "cells", "isolation", "jobs"}),
         manifest="<results>/manifest.json",
         device="<data>/nodes/device.json",
         known=dataset.fact_files(OTHER_STUDIES),

@@ -110,11 +110,18 @@ def test_surviving_a_device_fault_proves_isolation() -> None:
 )
 def test_replicas_gain_by_requests_or_by_latency(is_open_load: bool, one_load: bool, gain: float) -> None:
     # Each of four has a quarter of the load of one alone: even as fast as it, they would have an stp of 4.
-    four = row(4, "ok") | {"strategy": "mps", "throughput_total_hz": 120.0, "stp": 4.0, "slowdown": 0.4}
-    alone = row(1, "ok") | {"strategy": "exclusive"}
-    strategies = {name: strategy(name) for name in ("exclusive", "mps")}
-    summary = summary_rows(pd.DataFrame([alone, four]))
-    _, mps = strategy_options("w", summary, strategies, A100, NOTHING, is_open_load, one_load=one_load)
+    four = row(4, "ok") | {"strategy": "mps", "stp": 4.0, "slowdown": 0.4}
+    over_one = {("mps", "w", 4): 1.2}
+    (mps,) = strategy_options(
+        "w",
+        summary_rows(pd.DataFrame([four])),
+        {"mps": strategy("mps")},
+        A100,
+        NOTHING,
+        is_open_load,
+        one_load=one_load,
+        over_one=over_one,
+    )
     assert mps.levels[4].gain == pytest.approx(gain) and mps.has_one_load == one_load
 
 
@@ -123,7 +130,8 @@ def test_replicas_under_an_open_load_have_no_gain_by_requests() -> None:
     four = alone | {"strategy": "mps", "replicas": 4}
     strategies = {name: strategy(name) for name in ("exclusive", "mps")}
     summary = summary_rows(pd.DataFrame([alone, four]))
-    found = strategy_options("w", summary, strategies, A100, NOTHING, True, one_load=True)
+    over_one = {(name, "w", n): 1.0 for name, n in (("exclusive", 1), ("mps", 4))}
+    found = strategy_options("w", summary, strategies, A100, NOTHING, True, one_load=True, over_one=over_one)
     assert [level.gain for each in found for level in each.levels.values()] == [None, None]
 
 

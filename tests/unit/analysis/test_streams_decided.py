@@ -11,11 +11,15 @@ from unit import factories, measured
 from unit.studies import QUESTION, W, study_with
 
 from sharebench.core.files import read_json, write_json
+from sharebench.model.strategies import is_control
+from sharebench.model.study_config import from_json
 from sharebench.read import aggregate
 from sharebench.read.decide import decide
+from sharebench.read.figures import replicas
+from sharebench.read.figures.data import DrawnStudy
 from sharebench.read.report import page
 
-WINDOW_SECONDS = 10
+WINDOW_SECONDS, CONTROL = 10, 0.81
 SLO = {"latency_ms": None, "ttft_ms": 500.0, "itl_ms": None, "tpot_ms": 50.0}
 # Seconds of the first token and of each of four others, and requests in the window of one tenant alone, by level.
 LEVELS = {"chat-concurrency-1": (0.10, 0.010, 300), "chat-concurrency-8": (0.24, 0.011, 900)}
@@ -29,6 +33,8 @@ def streaming(record: dict[str, Any]) -> dict[str, Any]:
         return record
     slower = n if record["cell"]["strategy"] == "time-slicing" else 1 + 0.5 * (n - 1)
     slower *= 1 + 0.002 * record["cell"]["repeat"]
+    if is_control(record["cell"]["strategy"]):
+        slower *= CONTROL
     ttft, gap, count = LEVELS[workload]
     starts = np.linspace(0, WINDOW_SECONDS, int(count / slower), endpoint=False)
     first, gaps = np.full(starts.size, ttft * slower), [[gap * slower] * 4] * starts.size
@@ -39,13 +45,13 @@ def streaming(record: dict[str, Any]) -> dict[str, Any]:
     return record
 
 
-def decided(root: Path, load: dict[str, Any], question: dict[str, Any]) -> Path:
+def decided(root: Path, load: dict[str, Any], question: dict[str, Any], null_cells: bool = False) -> Path:
     """The results of a study of a server under this load, as of a GPU, with the answer to the question."""
     entry = {"kind": "http", "url": "http://127.0.0.1:9", "stream": True, "request": {"path": "/"}}
     study = study_with(
         {
             **{"strategies": ["exclusive", "time-slicing", "mps"], "replicas": [1, 2, 4], "workloads": ["chat"]},
-            **{"window_seconds": WINDOW_SECONDS, "slo": SLO, "price_per_hour": 3.6, "null_cells": False},
+            **{"window_seconds": WINDOW_SECONDS, "slo": SLO, "price_per_hour": 3.6, "null_cells": null_cells},
             f"{W}.chat": entry | {"load": load},
         }
     )
@@ -126,6 +132,19 @@ def test_replicas_that_carry_one_load_are_compared_by_all_that_they_do_on_one_gp
     table = pd.read_csv(folder / "tables/advice.csv").set_index("strategy")
     assert table["devices"].to_dict() == dict.fromkeys(["exclusive", "time-slicing", "mps"], 1)
     assert table["tenants_per_device"].to_dict() == {"exclusive": 1, "time-slicing": 2, "mps": 2}
+
+
+def test_the_advice_and_the_figure_compare_replicas_with_the_mean_of_the_baseline_and_its_control(
+    tmp_path: Path,
+) -> None:
+    folder = decided(tmp_path, {"concurrency_total": [8]}, {}, null_cells=True)
+    drawn = DrawnStudy(tmp_path, folder, from_json(read_json(folder / "manifest.json")["config"]), {}, "")  # type: ignore[typeddict-item]
+    drawn_gains = replicas._gains(drawn).set_index(["strategy", "workload", "replicas"])["gain"].to_dict()
+    told = decide.read_results(tmp_path, folder).over_one
+    assert {key: told[key] for key in drawn_gains} == pytest.approx(drawn_gains, rel=0.01)
+    assert told["time-slicing", "chat-concurrency_total-8", 2] == pytest.approx(CONTROL**0.5, rel=0.01)
+    said = "Throughput over one tenant alone: time-slicing × 0.900 with 2 tenants"
+    assert said in (folder / "tables/advice.md").read_text()
 
 
 def test_the_activity_of_one_server_stands_beside_what_sharing_gains(tmp_path: Path) -> None:

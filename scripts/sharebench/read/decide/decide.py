@@ -30,12 +30,14 @@ from sharebench.read.decide.options import Terms, hazards, is_alone, strategy_op
 from sharebench.read.decide.relative import jobs_answer, mix_answer
 from sharebench.read.decide.rows import DRAM_ACTIVE, SM_ACTIVE, SummaryRow, applying_limits, summary_rows
 from sharebench.read.finished import NoResults
+from sharebench.read.over_one import GroupKey, cell_groups, cells_alone, work_ratio
 from sharebench.read.quantity import format_quantity
 from sharebench.read.slo import LATENCY, format_slo, limits_of, own_limits, slo_limits
 from sharebench.read.statistics.intervals import Estimate
 from sharebench.study.loads import has_one_load
 from sharebench.study.wrong_answers import is_never_wrong
 
+THROUGHPUT = "throughput_hz"
 DEPLOYED_WITH: Mapping[Deployment, str] = {"device-plugin": "NVIDIA's device plugin", "claims": "resource claims"}
 """Where all that a host can do cannot be had."""
 
@@ -61,6 +63,8 @@ class Results:
     """What this study and further ones found."""
     jobs: pd.DataFrame | None
     """tables/jobs.csv, if there is one."""
+    over_one: Mapping[GroupKey, float]
+    """Throughput of all tenants over that of one exclusive tenant."""
 
     @property
     def workloads(self) -> list[str]:
@@ -113,7 +117,16 @@ def read_results(data: Path, root: Path, others: Sequence[Path] = ()) -> Results
         mixes=mixes,
         known=elsewhere.known(root, others, config, plain),
         jobs=elsewhere.table(root, "jobs"),
+        over_one=_over_one(elsewhere.table(root, "cells")),
     )
+
+
+def _over_one(tenants: pd.DataFrame | None) -> dict[GroupKey, float]:
+    if tenants is None:
+        return {}
+    groups = cell_groups(tenants, THROUGHPUT)
+    ratios = {key: work_ratio(own, cells_alone(groups, "exclusive", key[1]), THROUGHPUT) for key, own in groups.items()}
+    return {key: ratio.value for key, ratio in ratios.items() if ratio}
 
 
 def decide(data: Path, results: Path, question: Question, decided: Path, others: list[Path]) -> str:
@@ -213,6 +226,7 @@ def _answers(
             terms,
             is_never_wrong(results.config, name),
             one_load=has_one_load(results.config, name),
+            over_one=results.over_one,
         )
         own = [row for row in results.summary if row.workload == name]
         own_demand = replace(demand, limits=applying_limits(own, slo_limits(question["slo"], name)))

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from types import MappingProxyType
 from typing import NamedTuple
 
 from sharebench.model.capabilities import unsupported_reason
@@ -23,8 +24,8 @@ from sharebench.read.decide.rows import (
     known_percentiles,
     tenants_in_memory,
 )
+from sharebench.read.over_one import GroupKey
 from sharebench.read.slo import LATENCY
-from sharebench.read.statistics.intervals import Estimate
 from sharebench.study.wrong_answers import wrong_answer
 
 # Statuses of cells for which no tenant was started.
@@ -53,14 +54,14 @@ def strategy_options(
     terms: Terms = USUAL,
     never_wrong: bool = False,
     one_load: bool = False,
+    over_one: Mapping[GroupKey, float] = MappingProxyType({}),
 ) -> list[Option]:
     """One option per strategy of the workload, in the catalogue's order.
 
     No share of the SMs makes a workload wrong that is `never_wrong`. Under `one_load` its tenants are replicas: more
-    have less load each, so that a lower latency does not mean isolation.
+    have less load each, so that a lower latency does not mean isolation. `over_one` is `Results.over_one`.
     """
     options = []
-    alone = next((row.metrics.get(TOTAL) for row in summary if row.workload == workload and is_alone(row)), None)
     for name, strategy in strategies.items():
         if strategy.mechanism == ("exclusive",) and name != "exclusive":
             # Leave out other ways to get a whole device, such as a claim.
@@ -74,7 +75,7 @@ def strategy_options(
                 else _performance(row, measured, strategy),
                 gain=(level.slowdown and 1 / level.slowdown)
                 if one_load and is_open_load
-                else _gain(row, alone, is_open_load or one_load),
+                else _gain(row, over_one, is_open_load or one_load),
             )
             for row in measured
             if (level := measured_level(row, is_open_load))
@@ -112,14 +113,14 @@ def is_alone(row: SummaryRow) -> bool:
     return row.strategy == "exclusive" and row.replicas == 1
 
 
-def _gain(row: SummaryRow, alone: Estimate | None, is_by_requests: bool) -> float | None:
-    """Throughput over one tenant alone; of a closed loop over that in the same run, of an open load in requests.
+def _gain(row: SummaryRow, over_one: Mapping[GroupKey, float], is_by_requests: bool) -> float | None:
+    """Throughput over one tenant alone; of a closed loop by slowdowns, of an open load and of replicas in requests.
 
-    So of replicas: each has a part of the load of one alone, so that their slowdowns, and `stp`, say nothing.
+    Replicas have each a part of the load of one alone, so that their slowdowns, and `stp`, say nothing.
     """
     if not is_by_requests and STP in row.metrics:
         return row.metrics[STP].value
-    return row.metrics[TOTAL].value / alone.value if alone and TOTAL in row.metrics else None
+    return over_one.get((row.strategy, row.workload, row.replicas))
 
 
 def unavailable_reason(strategy: Strategy, terms: Terms) -> str:

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedFormatter, FixedLocator
 
-from sharebench.model.strategies import control_name, is_control
+from sharebench.model.strategies import is_control
 from sharebench.model.study_config import is_stream
 from sharebench.read.figures.data import DrawnStudy, Row, absence_reason, table_rows
 from sharebench.read.figures.looks import StrategyLook, strategy_looks
@@ -22,12 +22,11 @@ from sharebench.read.figures.panels import (
     strategy_keys,
 )
 from sharebench.read.figures.style import set_log_axis
-from sharebench.read.statistics.intervals import Estimate, Place, log_interval, welch_ratio
+from sharebench.read.over_one import cell_groups, cells_alone, work_ratio
+from sharebench.read.statistics.intervals import Estimate, log_interval
 from sharebench.study.loads import family, one_server, requests_in_flight
 
 GAIN, ACTIVITY, TOKENS = "gain", "sm_active_percent", "output_tokens_hz"
-CELL = ["strategy", "workload", "replicas", "run_id", "device", "machine", "block", "repeat"]
-"""Columns of cells.csv that identify a cell and its place."""
 VALUES = [*interval_columns(GAIN), *interval_columns(ACTIVITY)]
 COLUMNS = ["strategy", "workload", "replicas", "family", "load", *VALUES, "absence"]
 MAX_COLUMNS = 3
@@ -77,17 +76,14 @@ def replicas(study: DrawnStudy) -> Sheet:
 def _gains(study: DrawnStudy) -> pd.DataFrame:
     """A row for each strategy, workload and number of servers, where a cell has one server with their load."""
     config = study.config
-    groups: dict[tuple[str, str, int], list[Row]] = {}
-    for cell in _cells(study):
-        groups.setdefault((cell["strategy"], cell["workload"], cell["replicas"]), []).append(cell)
-    baselines = (config["baseline"], control_name(config["baseline"]))
+    groups = cell_groups(study.table("cells"), TOKENS, ACTIVITY)
     rows: list[Row] = []
     for (strategy, workload, n), own in groups.items():
         one = one_server(config, workload, n) if n > 1 and not is_control(strategy) else None
-        alone = [cell for name in baselines for cell in groups.get((name, one or "", 1), ())]
+        alone = cells_alone(groups, config["baseline"], one or "")
         if not alone:
             continue
-        gain, activity = _ratio(own, alone), _activity(alone)
+        gain, activity = work_ratio(own, alone, TOKENS), _activity(alone)
         statuses = {cell["status"] for cell in (alone if any(cell["valid"] for cell in own) else own)}
         status = statuses.pop() if len(statuses) == 1 else "mixed"
         rows.append(
@@ -98,48 +94,6 @@ def _gains(study: DrawnStudy) -> pd.DataFrame:
         )
     rows.sort(key=lambda row: (config["workloads"].index(row["workload"]), row["load"]))
     return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(VALUES, float))
-
-
-def _cells(study: DrawnStudy) -> list[Row]:
-    """A row for each cell, with the tokens of all its tenants and its `place`."""
-    tenants = study.table("cells")
-    tenants = tenants.reindex(columns=[*CELL, "status", "valid", TOKENS, ACTIVITY])
-    tenants = tenants.astype({"machine": object}).fillna({"machine": ""})
-    of_cell = {"status": "first", "valid": "all", TOKENS: "sum", ACTIVITY: "first"}
-    cells = table_rows(tenants.groupby(CELL, sort=False).agg(of_cell).reset_index())
-    # Blocks are paired within a run, of several devices within a device.
-    scope = "device" if len({cell["device"] for cell in cells}) > 1 else "run_id"
-    return [
-        cell
-        | {
-            "place": Place(cell["device"], cell["machine"] or None),
-            "block": (cell[scope], cell["block"], cell["repeat"]),
-        }
-        | {"valid": cell["valid"] and cell[TOKENS] > 0}
-        for cell in cells
-    ]
-
-
-def _ratio(over: list[Row], under: list[Row]) -> Estimate | None:
-    """Ratio of the tokens of valid cells, by their pairs in a block; of one device without pairs of their means."""
-    tops, bottoms = _by_block(over), _by_block(under)
-    if pairs := [(tops[block], bottoms[block]) for block in tops if block in bottoms]:
-        return log_interval([top[TOKENS] / one[TOKENS] for top, one in pairs], [top["place"] for top, _ in pairs])
-    if not (tops and bottoms) or len({cell["device"] for cell in (*tops.values(), *bottoms.values())}) > 1:
-        return None
-    values, of_one = ([cell[TOKENS] for cell in each.values()] for each in (tops, bottoms))
-    return welch_ratio(values, of_one)
-
-
-def _by_block(cells: list[Row]) -> dict[object, Row]:
-    """A valid cell for each block; the one server and its A/A control count as one, by their geometric mean."""
-    found: dict[object, list[Row]] = {}
-    for cell in cells:
-        if cell["valid"]:
-            found.setdefault(cell["block"], []).append(cell)
-    return {
-        block: own[0] | {TOKENS: log_interval([cell[TOKENS] for cell in own]).value} for block, own in found.items()
-    }
 
 
 def _activity(cells: list[Row]) -> Estimate | None:
