@@ -42,7 +42,7 @@ def own_limits(slo: Slo) -> dict[str, dict[str, float]]:
 def format_slo(slo: Slo) -> str:
     """`TTFT 500 ms; service 50 ms`; empty without limits."""
     general, own = slo_limits(slo), own_limits(slo)
-    texts = [f"{name} {format_limits(limits) or 'none'}" for name, limits in own.items()]
+    texts = [f"{name} {format_limits(limits) or 'none'}" for name, limits in own.items() if limits or general]
     return "; ".join([format_limits(general), *texts] if general else texts)
 
 

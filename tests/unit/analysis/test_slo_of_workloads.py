@@ -33,6 +33,11 @@ LIMITS = st.fixed_dictionaries({key: st.none() | st.floats(0.1, 1e4) for key in 
 SLOS = st.builds(lambda general, own: general | {"workloads": own}, LIMITS, st.dictionaries(NAMES, LIMITS))
 
 
+def without_parts_of_streams(slo: dict[str, Any]) -> dict[str, Any]:
+    own = {name: limits | dict.fromkeys(KEYS[1:]) for name, limits in slo["workloads"].items()}
+    return slo | {"workloads": own}
+
+
 def asked(general: Mapping[str, float], **own: Mapping[str, float]) -> Slo:
     none = {key: None for key in KEYS}
     return cast(Slo, NO_SLO | general | {"workloads": {name: none | each for name, each in own.items()}})
@@ -45,13 +50,13 @@ def test_own_limits_take_the_place_of_all_of_the_studys(slo: dict[str, Any], nam
     made = cast(Slo, slo)
     assert limits_of(made)(name) == slo_limits(made, name) == expected
     assert own_limits(made).get(name, slo_limits(made)) == expected
-    assert bool(format_slo(made)) == bool(slo_limits(made) or slo["workloads"])
+    assert bool(format_slo(made)) == bool(slo_limits(made) or any(own_limits(made).values()))
     older = {key: value for key, value in slo.items() if key != "workloads" and value is not None}
     assert slo_limits(cast(Slo, older), name) == slo_limits(made), "a config from before the key"
 
 
 @settings(max_examples=15)
-@given(SLOS)
+@given(SLOS.map(without_parts_of_streams))
 def test_it_only_asks_and_a_loaded_config_loads_the_same(slo: dict[str, Any]) -> None:
     loaded = load(config_with({"slo": slo}))
     assert load(loaded) == loaded and loaded["slo"] == slo
@@ -83,11 +88,29 @@ def test_the_name_of_a_sweep_stands_for_all_its_workloads() -> None:
         ({"matmul": {"latency": 5}}, ["slo.workloads.matmul", "latency", "latency_ms"]),
         ({"Mat Mul": {}}, ["slo.workloads", "Mat Mul", "cannot be a workload"]),
         ({"matmul": 5}, ["slo.workloads.matmul", "5", "mapping"]),
+        (
+            {"matmul": {"latency_ms": 5, "ttft_ms": 5}},
+            ["slo.workloads.matmul.ttft_ms: 'matmul' does not stream, so it has none; give latency_ms"],
+        ),
+        (
+            {"swept": {"tpot_ms": 5}},
+            ["slo.workloads.swept.tpot_ms: 'swept' does", "latency_ms, or set workload_catalogue.swept.stream: true"],
+        ),
     ],
 )
 def test_a_name_or_a_limit_that_is_none_is_refused_in_one_line(own: dict[str, Any], parts: list[str]) -> None:
-    line = refusal_line({f"{W}.both.tenants": ["matmul", "detector"], "slo.workloads": own})
+    server = {"kind": "http", "url": "http://127.0.0.1:9", "request": {"path": "/"}, "load": {"concurrency": [1, 2]}}
+    line = refusal_line({f"{W}.both.tenants": ["matmul", "detector"], f"{W}.swept": server, "slo.workloads": own})
     assert "\n" not in line and all(part in line for part in parts), line
+
+
+def test_limits_of_a_workload_that_are_empty_are_no_slo() -> None:
+    assert format_slo(asked({}, front={})) == ""
+    assert format_slo(asked({"latency_ms": 5.0}, front={})) == "5 ms; front none"
+
+
+def test_the_parts_of_a_stream_in_the_slo_of_the_study_are_of_the_workloads_that_have_them() -> None:
+    assert load(config_with({"slo": {"ttft_ms": 5}, "workloads": ["matmul"]}))["slo"]["ttft_ms"] == 5
 
 
 def test_goodput_holds_each_tenant_of_a_mix_to_its_own() -> None:

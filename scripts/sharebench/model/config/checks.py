@@ -66,11 +66,18 @@ def cross_key_problems(config: StudyConfig, is_whole: bool) -> Iterator[str]:
 
 
 def _limits(config: StudyConfig) -> Iterator[str]:
-    for name in config["slo"]["workloads"]:
-        if name not in config["workload_catalogue"]:
-            yield f"slo.workloads: {unknown_value(name, config['workload_catalogue'], NOT_IN_CATALOGUE)}"
-        elif config["workload_catalogue"][name].tenants:
+    catalogue, useless = config["workload_catalogue"], []
+    for name, limits in config["slo"]["workloads"].items():
+        if name not in catalogue:
+            yield f"slo.workloads: {unknown_value(name, catalogue, NOT_IN_CATALOGUE)}"
+        elif (entry := catalogue[name]).tenants:
             yield f"slo.workloads.{name}: is a mix; name the workloads of its tenants"
+        elif not entry.stream:
+            parts = [key for key, ms in limits.items() if ms is not None and key != "latency_ms"]
+            useless += [(entry.sweep.of if entry.sweep else name, key, entry.kind) for key in parts]
+    for name, key, kind in dict.fromkeys(useless):
+        remedy = f", or set workload_catalogue.{name}.stream: true" * (kind == "http")
+        yield f"slo.workloads.{name}.{key}: {name!r} does not stream, so it has none; give latency_ms{remedy}"
 
 
 def _times(config: StudyConfig) -> Iterator[str]:

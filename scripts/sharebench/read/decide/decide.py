@@ -15,7 +15,7 @@ from sharebench.model.question import Deployment, Question
 from sharebench.model.records.references import device_name, read_device
 from sharebench.model.strategies import all_strategies, is_control, node_strategies
 from sharebench.model.strategy import Strategy
-from sharebench.model.study_config import StudyConfig, from_json, is_stream, sweeps_by_entry
+from sharebench.model.study_config import StudyConfig, from_json, sweeps_by_entry
 from sharebench.read.cells.metrics import study_kinds
 from sharebench.read.cells.rows import group_by
 from sharebench.read.columns import TableRow, csv_text, read_table, table_frame
@@ -297,15 +297,10 @@ def _relative_answers(
             strategy.name, levels, fault, documented.effort(strategy)[0], hazards=known, unavailable=unavailable
         )
 
-    # Not from the rows: of a server that hardly answers no part of a stream is known.
-    limits = {
-        name: {part: seconds for part, seconds in own.items() if part == LATENCY or is_stream(results.config, name)}
-        for name, own in own_limits(question["slo"]).items()
-    }
     wanted = question.get("workloads")
     sharing = {name: each for name, each in results.strategies.items() if each.mechanism != ("exclusive",)}
     found = [
-        mix_answer(name, rows, sharing, partial(shared, name), demand, results.is_gpu, limits)
+        mix_answer(name, rows, sharing, partial(shared, name), demand, results.is_gpu, own_limits(question["slo"]))
         for name, rows in group_by(results.mixes, lambda row: row.workload).items()
         if wanted is None or name in wanted
     ]

@@ -70,10 +70,10 @@ def mix_answer(
         ]
 
     left_out = {row.strategy for row in known} - own.keys()
-    held = {row.tenant_workload: limits[row.tenant_workload] for row in known if row.tenant_workload in limits}
+    held = {row.tenant_workload: limits[row.tenant_workload] for row in known if limits.get(row.tenant_workload)}
     asked = replace(demand, limits={}) if held else demand
     answer = _answer(workload, options, asked, (size, size), left_out, "work per GPU", facts, is_gpu)
-    texts = "; ".join(f"{name} {format_limits(each)}" for name, each in held.items() if each)
+    texts = "; ".join(f"{name} {format_limits(each)}" for name, each in held.items())
     reasons = [
         *answer.reasons,
         *([Reason("scope", f"A shared plan must hold {texts}, by the percentiles that are known.")] if texts else []),
