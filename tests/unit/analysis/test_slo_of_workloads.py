@@ -1,6 +1,7 @@
 """An SLO for each workload: it takes the place of the study's in goodput, capacity, cost and advice, and only asks."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,10 +17,12 @@ from unit.studies import NO_SLO, W, config_with, refusal_line, study_with
 
 from sharebench.model.config.load import load
 from sharebench.model.question import Slo
+from sharebench.model.strategy import Strategy
 from sharebench.read.cells.rows import reduce_record, split_by_workload
-from sharebench.read.decide.advice import Demand
+from sharebench.read.decide.advice import Demand, Level, Option
 from sharebench.read.decide.capacity import capacity_table
 from sharebench.read.decide.cost import cost_table
+from sharebench.read.decide.documented import DOCUMENTED, Isolation
 from sharebench.read.decide.relative import mix_answer
 from sharebench.read.decide.rows import summary_rows
 from sharebench.read.figures.data import DrawnStudy
@@ -173,6 +176,35 @@ def test_a_plan_under_which_a_tenant_exceeds_its_limit_is_none(limit: float | No
     assert answer is not None and answer.strategy == strategy
     texts = " ".join([*(each.text for each in answer.reasons), *(each.verdict for each in answer.plans)])
     assert said in texts
+
+
+@pytest.mark.parametrize(
+    ("limit", "isolation", "headline"),
+    [
+        (15.0, "none", "no sharing that holds the limits of its tenants brings anything (mps: front has p95 20 ms, "),
+        (15.0, "fault", "no sharing with fault isolation brings anything; take"),
+        (30.0, "none", "take mps on 1 GPU"),
+    ],
+)
+def test_sharing_that_gains_beyond_a_limit_is_not_said_to_bring_nothing(
+    limit: float, isolation: str, headline: str
+) -> None:
+    rows = summary({("mps", 3): 2.5, ("time-slicing", 3): 0.9})
+    for each in rows:
+        cast(dict[str, Estimate], each.metrics)["latency_p95_seconds"] = Estimate(
+            0.02 if each.strategy == "mps" else 0.01
+        )
+
+    def shared(strategy: Strategy, levels: Mapping[int, Level]) -> Option:
+        return replace(option(strategy, levels), fault=Isolation(strategy.name != "mps", DOCUMENTED, ""))
+
+    answer = mix_answer(
+        "lab", rows, STRATEGIES, shared, Demand(3, isolation=isolation), True, {"front": {"latency": limit / 1e3}}
+    )
+    assert answer is not None and answer.headline.startswith(headline)
+    assert limit > 20 or answer.strategy == "exclusive"
+    late = "No plan with mps: front has p95 20 ms, more than 15 ms."
+    assert (late in answer.texts("no plan")) == (limit < 20 and isolation == "none")
 
 
 def test_a_plan_under_which_a_server_hardly_answers_is_none() -> None:

@@ -128,6 +128,8 @@ class Option:
     """The other studies that know it; empty if this one does."""
     unavailable: str = ""
     """Why the asker cannot have the strategy; empty if he can."""
+    beyond_limits: str = ""
+    """Which tenants of a mix exceed their limits, or are not known to hold them; empty if none does."""
     hazards: Mapping[int, str] = field(default_factory=dict)
     """What is known to go wrong with this many tenants, apart from faults."""
     has_one_load: bool = False
@@ -271,7 +273,7 @@ def _problem(option: Option, replicas: int, level: Level | None, demand: Demand)
     if (judged := level.exceeding_part(demand)) and judged.limit_seconds:
         found, limit = f"{1e3 * judged.time.value:.3g} ms", f"{1e3 * judged.limit_seconds:g} ms"
         return f"{judged.name} of {tenants} is {found}, more than {limit}"
-    return None
+    return option.beyond_limits or None
 
 
 def advise(options: Iterable[Option], demand: Demand) -> list[Plan]:

@@ -201,7 +201,12 @@ def decided(
     if shared and all(shared) and not best.option.is_sharing:
         what = "more replicas bring" if replicas else "sharing brings"
         nothing = f"{what} nothing"
-        if any(could_gain(each.option, demand) for each in plans):
+        gaining = [each for each in plans if could_gain(each.option, demand)]
+        late = [each for each in gaining if each.option.beyond_limits and each.option.beyond_limits == each.reason]
+        if late:
+            why = f"{late[0].option.strategy}: {late[0].reason}"
+            nothing = f"no sharing that holds the limits of its tenants brings anything ({why})"
+        elif gaining:
             what = "no number of replicas" if replicas else "no sharing"
             nothing = f"{what}{_conditions(demand) or ' that can be had'} brings anything"
         each_or_queue = "a GPU each, or a queue" if best.per_device == 1 else "a queue"

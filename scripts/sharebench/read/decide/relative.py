@@ -57,8 +57,8 @@ def mix_answer(
         slowest = max(row.metrics[SLOWDOWN].value for row in found)
         isolation = Isolation(slowest <= MAX_ISOLATED_GROWTH, MEASURED, f"the slowest has {slowest:.3g} × its latency")
         option = shared(strategies[name], _level(size, found[0].metrics[STP], isolation))
-        late = _exceeding([row for row in rows if (row.strategy, row.replicas) == (name, size)], limits)
-        options.append(replace(option, unavailable=late) if late and not option.unavailable else option)
+        of_tenants = [row for row in rows if (row.strategy, row.replicas) == (name, size)]
+        options.append(replace(option, beyond_limits=_beyond_limits(of_tenants, limits)))
 
     def facts(best: Plan) -> list[Fact]:
         found = own.get(best.option.strategy, [])
@@ -81,13 +81,13 @@ def mix_answer(
     return replace(answer, reasons=reasons)
 
 
-def _exceeding(rows: Sequence[SummaryRow], limits: Mapping[str, Mapping[str, float]]) -> str:
-    """Which tenants of a mix exceed their limits, or are not known to hold them; empty if none does."""
+def _beyond_limits(rows: Sequence[SummaryRow], limits: Mapping[str, Mapping[str, float]]) -> str:
     texts = []
     for row in rows:
         demand, level = Demand(1, limits.get(row.tenant_workload, {})), measured_level(row)
-        if late := level.exceeding_part(demand) if level else None:
-            texts.append(f"{row.tenant_workload} has {late.name} {1e3 * late.time.value:.3g} ms")
+        if (late := level.exceeding_part(demand) if level else None) and late.limit_seconds:
+            found, limit = f"{1e3 * late.time.value:.3g} ms", f"{1e3 * late.limit_seconds:g} ms"
+            texts.append(f"{row.tenant_workload} has {late.name} {found}, more than {limit}")
         elif demand.limits and (level is None or len(level.slo_parts(demand)) < len(demand.limits)):
             texts.append(f"{row.tenant_workload}: {level.lacking(demand) if level else 'no percentile is known'}")
     return "; ".join(texts)
