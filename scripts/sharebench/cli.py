@@ -132,8 +132,8 @@ def plan(study: "Study", words: Sequence[str]) -> str:
 @click.option(
     "--slo",
     multiple=True,
-    metavar="PART=MS",
-    help="Limit of a request, such as latency_ms=50 (p95) or ttft_ms=500 (p99), or `none`; several as A=1,B=2.",
+    metavar="[WORKLOAD.]PART=MS",
+    help="Limit of a request, such as latency_ms=50 (p95) or chat.ttft_ms=500 (p99), or `none`; several as A=1,B=2.",
 )
 @click.option("--isolation", metavar="none|performance|fault", help="Isolation that tenants need.")
 @click.option("--deploy", metavar="auto|host|device-plugin|claims", help="What the tenants can have.")
@@ -164,10 +164,10 @@ def advise(
     if "none" in limits and len(limits) > 1:
         raise Refusal("--slo none: it asks for no limit; leave it out, or the others")
     if limits:
-        given["slo"] = None if limits == ["none"] else _pairs("slo", limits, "PART=MS, such as latency_ms=50")
+        given["slo"] = None if limits == ["none"] else _limits(limits)
     config = load(study.config | given)
     config["workloads"] = _words(workloads)
-    question = dataset.resolve_question(config, given, ["workloads"] if workloads else (), study)
+    question = dataset.resolve_question(config, given, [*given, *(["workloads"] if workloads else [])], study)
     folder, others = dataset.verified_folder(data[0], "DATA"), dataset.other_studies(data, "DATA")
     with TemporaryDirectory() as made:
         rebuild.write_tables(data[0], Path(made), question)
@@ -181,6 +181,15 @@ def advise(
 def _words(texts: Sequence[str]) -> list[str]:
     """The words of an option that is given several times, or once with commas."""
     return [word for text in texts for each in text.split(",") if (word := each.strip())]
+
+
+def _limits(texts: Sequence[str]) -> dict[str, object]:
+    """The config's key `slo`; what is before the last dot is a workload."""
+    slo: dict[str, Any] = {"workloads": {}}
+    for key, value in _pairs("slo", texts, "PART=MS, such as latency_ms=50").items():
+        name, dot, part = key.rpartition(".")
+        (slo["workloads"].setdefault(name, {}) if dot else slo)[part] = value
+    return slo
 
 
 def _pairs(key: str, texts: Sequence[str], form: str = "KEY=VALUE") -> dict[str, str]:

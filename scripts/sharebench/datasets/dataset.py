@@ -250,20 +250,21 @@ def refuse_ignored(given: Iterable[str]) -> None:
 def resolve_question(config: StudyConfig, given: Collection[str], typed: Collection[str], study: Study) -> Question:
     """The question for the advice: given keys from `config`, the others from the config that made the data set.
 
-    Workloads that were typed on the command line limit it. Raises DataSetError for one that the data set lacks.
+    Workloads that were typed on the command line limit it. Raises DataSetError for one that the data set lacks, also in
+    a typed SLO.
     """
     by_key = {key: config if key in given else study.config for key in QUESTION_KEYS}
     question = cast(Question, {key: cast(dict[str, object], source)[key] for key, source in by_key.items()})
-    if "workloads" not in typed:
-        return question
-    measured = study.workloads()
+    measured, limited = study.workloads(), question["slo"].get("workloads", {}) if "slo" in typed else {}
     # A pair has one name, by either order.
     same = {"+".join(sorted(name.split("+"))): name for name in measured}
-    wanted = [same.get("+".join(sorted(name.split("+"))), name) for name in config["workloads"]]
-    if missing := [name for name in wanted if name not in measured]:
-        there = ", ".join(study.config["from"])
-        raise DataSetError(f"config: workloads: {', '.join(missing)}: not in {there}; it has {', '.join(measured)}")
-    return {**question, "workloads": wanted}
+    asked = config["workloads"] if "workloads" in typed else []
+    wanted = [same.get("+".join(sorted(name.split("+"))), name) for name in asked]
+    for key, names, known in (("slo.workloads", limited, study.tenant_workloads()), ("workloads", wanted, measured)):
+        if missing := [name for name in names if name not in known]:
+            there = ", ".join(study.config["from"]) or "the study"
+            raise DataSetError(f"config: {key}: {', '.join(missing)}: not in {there}; it has {', '.join(known)}")
+    return {**question, "workloads": wanted} if "workloads" in typed else question
 
 
 def apply_question(study: Study, question: Question) -> Study:
