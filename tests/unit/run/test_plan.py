@@ -9,7 +9,7 @@ import pytest
 from unit.studies import study_with
 
 from sharebench.measure.nodes.simulated.node import SimulatedNode
-from sharebench.measure.run.plan import count_switches, headline, pending_files, plan
+from sharebench.measure.run.plan import count_switches, headline, pending_files, plan, progress_line
 from sharebench.model.capabilities import NODE_KINDS
 from sharebench.model.config.load import ConfigError
 from sharebench.study.cells import Cell
@@ -46,6 +46,33 @@ def test_the_headline_counts_cells_switches_and_time() -> None:
     ), "virtual windows take no time"
     real = simulated_study(node="cpu", window_seconds=2)
     assert headline(real, {"overhead": {"cells": 4, "seconds": 2.0}}, cells, {}).endswith("about 10 s")
+
+
+@pytest.mark.parametrize(
+    ("done", "elapsed", "changes", "end"),
+    [
+        (1, 0, {}, "cell 1 of 3: mps × 2, matmul, repeat 1 on d · about 30 s left"),
+        (2, 7, {}, "cell 2 of 3: mps × 2, matmul, repeat 1 on d · about 14 s left"),
+        (3, 14, {}, "cell 3 of 3: mps × 2, matmul, repeat 1 on d · about 7 s left"),
+        (3, 14, {"jobs": {"aggregate": 1}}, "about 15 s left"),
+        (1, 0, {"overhead": None}, "about 28 s left"),
+        (1, 0, {"first_cell_epoch_seconds": None}, "about 30 s left"),
+        # Both of two devices begin at once.
+        (2, 0, {"devices": [{}, {}]}, "cell 2 of 3: mps × 2, matmul, repeat 1 on d · about 10 s left"),
+        (3, 10, {"devices": [{}, {}]}, "about 5 s left"),
+        # Two cells were tried again.
+        (5, 20, {}, "cell 5 of 5: mps × 2, matmul, repeat 1 on d · about 5 s left"),
+    ],
+)
+def test_a_cells_line_has_its_number_and_what_is_left_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: int, elapsed: float, changes: dict[str, Any], end: str
+) -> None:
+    measured = simulated_study(node="cpu", window_seconds=8)
+    monkeypatch.setattr("time.time", lambda: 1000.0 + elapsed)
+    run: Any = {"done": done, "planned": 3, "first_cell_epoch_seconds": 1000.0, "results": str(tmp_path), "jobs": {}}
+    run |= {"overhead": {"cells": 2, "seconds": 4.0}} | changes
+    line = progress_line(run, measured.spec(Cell("mps", "matmul", 2, 1)), measured, " on d")
+    assert line.endswith(end) and line.startswith(f"cell {done} of ")
 
 
 def test_pending_files_are_read_from_snakemakes_summary() -> None:

@@ -158,11 +158,13 @@ def plan(study: Study, results: Path, files: Mapping[str, Sequence[str]]) -> str
 
 def progress_line(run: run_record.RunRecord, spec: Spec, study: Study, device_suffix: str = "") -> str:
     """The cell's line on the terminal: its number, its name and device, and an estimate of the run's time left."""
-    number, planned = run["done"], run["planned"]
+    number, at_once = run["done"], max(1, len(run.get("devices", [])))
+    # A retry begins a cell once more.
+    planned = max(number, run["planned"])
     name = f"{spec.strategy.name} × {spec.replicas}, {spec.workload.name}"
     # Before the first cell ends, the estimate comes from earlier runs; afterwards from this run's pace.
     elapsed = time.time() - (run["first_cell_epoch_seconds"] or time.time())
-    pace = elapsed / (number - 1) if number > 1 else seconds_per_cell(study, run) / max(1, len(run.get("devices", [])))
+    pace = elapsed / (number - 1) if number > at_once else seconds_per_cell(study, run) / at_once
     left = format_duration((planned - number + 1) * pace + seconds_after(Path(run["results"]), run["jobs"]))
     return f"cell {number} of {planned}: {name}, repeat {spec.repeat}{device_suffix} · about {left} left"
 
