@@ -1,13 +1,16 @@
 """The gate on the time that our client keeps the requests of a closed load out of flight."""
 
+import socket
 from typing import Any
 
 import numpy as np
 import pytest
 from unit.factories import WINDOW_SECONDS, back_to_back, record, served, tenant
 
-from sharebench.read.gates.programs import PAUSE_SECONDS
+from sharebench.read.gates.programs import NO_ANSWER, PAUSE_SECONDS
 from tenant.client import request_loop
+from tenant.contract.requests import error_text
+from tenant.recorder import OTHER_REASONS
 
 
 def gaps(*tenants: dict[str, Any]) -> list[dict[str, Any]]:
@@ -39,7 +42,13 @@ def test_only_a_closed_load_whose_requests_in_flight_are_known_has_a_gap(changes
 
 
 @pytest.mark.parametrize(
-    ("errors", "paused"), [({"status 500": 400}, 0.0), ({"connection refused": 9, "timeout": 1}, 14 * PAUSE_SECONDS)]
+    ("errors", "paused"),
+    [
+        ({"status 500": 400}, 0.0),
+        ({"the server says: busy": 200, "the connection was closed in mid-answer": 200}, 0.0),
+        ({"connection refused": 9, "[Errno 113] No route to host": 1, "status 500": 9}, 14 * PAUSE_SECONDS),
+        ({"the connection was closed without an answer": 9, OTHER_REASONS: 1}, 14 * PAUSE_SECONDS),
+    ],
 )
 def test_pauses_after_lost_connections_are_not_the_clients_gap(errors: dict[str, int], paused: float) -> None:
     """One of them may have begun before the window on each of four connections. What never ended was in flight."""
@@ -54,5 +63,12 @@ def test_pauses_after_lost_connections_are_not_the_clients_gap(errors: dict[str,
     assert gap(4.1)["passed"], "the pauses are the most that may be"
 
 
-def test_the_gate_knows_the_clients_pause() -> None:
+def test_the_gate_knows_the_clients_pause_and_after_what_it_is() -> None:
     assert request_loop.PAUSE_SECONDS == PAUSE_SECONDS
+    unreachable = (
+        ConnectionRefusedError(),
+        OSError(113, "No route"),
+        socket.gaierror(-2, "unknown"),
+        TimeoutError(110, "x"),
+    )
+    assert all(error_text(error).startswith(NO_ANSWER) for error in unreachable)

@@ -19,8 +19,8 @@ GENERATOR_GAP_RATIO = 0.015
 PAUSE_SECONDS = 0.05
 # Where most requests connect, latency is that of the server and of connecting to it.
 NEW_CONNECTIONS_RATIO = 0.5
-# The beginning of the reason of a request that failed by its answer.
-ANSWERED = "status "
+# Beginnings of the reasons of such requests; among the other reasons, beyond the record's most, may be any.
+NO_ANSWER = ("connection refused", "the connection was closed without an answer", "[Errno ", "other reasons")
 # The promise of the client's other numbers. An end mark that a server counts exceeds it in answers below 100 tokens.
 TOKEN_COUNT_RATIO = 0.01
 
@@ -154,7 +154,7 @@ def _gap_share(tenant: TenantRecord, seconds: float) -> float | None:
     if asked is None or in_flight is None or load["arrival"] != "closed":
         return None
     gap, reasons = 1 - in_flight / asked, tenant.get("errors_by_reason", {})
-    failed = sum(count for reason, count in reasons.items() if not reason.startswith(ANSWERED))
+    failed = sum(count for reason, count in reasons.items() if reason.startswith(NO_ANSWER))
     return max(0.0, gap - PAUSE_SECONDS * (failed / asked + 1) / seconds) if failed else gap
 
 
