@@ -45,9 +45,13 @@ class Column(NamedTuple):
     blank: str
 
     @property
+    def words(self) -> set[str]:
+        return set(self.kind.split())
+
+    @property
     def studies(self) -> set[str]:
         """The STUDY_KINDS that have the column; empty where all studies do."""
-        return STUDY_KINDS & set(self.kind.split())
+        return STUDY_KINDS & self.words
 
     @property
     def rule(self) -> tuple[str, str]:
@@ -58,7 +62,7 @@ class Column(NamedTuple):
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the column itself and of the ends of its interval."""
-        return (self.name, *(f"{self.name}{end}" for end in INTERVAL_SUFFIXES if "interval" in self.kind))
+        return (self.name, *(f"{self.name}{end}" for end in INTERVAL_SUFFIXES if "interval" in self.words))
 
 
 @cache
@@ -83,7 +87,7 @@ def table_frame(
     table: str, rows: Iterable[TableRow], names: Iterable[str] = (), studies: Collection[str] = ()
 ) -> pd.DataFrame:
     """The rows as a table with the columns `names`, else its own; whole numbers stay whole next to blanks."""
-    whole = {column.name: "Int64" for column in table_columns(table) if column.kind == "whole"}
+    whole = {column.name: "Int64" for column in table_columns(table) if "whole" in column.words}
     return pd.DataFrame(list(rows), columns=list(names) or list(columns(table, studies))).astype(whole)
 
 
@@ -106,7 +110,7 @@ def read_table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
 
     Raises OSError, and ValueError for any other flag.
     """
-    flags, texts = ({column.name for column in schema() if kind in column.kind} for kind in ("flag", "text"))
+    flags, texts = ({column.name for column in schema() if word in column.words} for word in ("flag", "text"))
     dtypes = dict.fromkeys(texts, str) | dict.fromkeys(flags, "boolean")
     table = pd.read_csv(path, usecols=columns, dtype=dtypes, low_memory=False, **ONLY_BLANKS)
     present = [name for name in table if name in flags]

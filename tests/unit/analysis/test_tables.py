@@ -5,7 +5,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sharebench.read.columns import csv_text, read_table
+from sharebench.read import columns
+from sharebench.read.columns import Column, csv_text, read_table
 
 
 def written(folder: Path, text: str) -> Path:
@@ -43,6 +44,16 @@ def test_blank_texts_are_empty_and_columns_may_be_chosen(tmp_path: Path) -> None
     assert table["reason"].tolist() == ["", "007"]
     assert pd.isna(table["count"][0])
     assert list(read_table(path, columns=["count"]).columns) == ["count"]
+
+
+def test_a_rule_that_names_a_column_makes_its_metric_no_text_and_no_interval(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = "mean:context_flags_interval_seconds"
+    metric = Column("metrics", "context_seconds", rule, "", "")
+    assert metric.names == ("context_seconds",) and metric.rule == tuple(rule.split(":"))
+    monkeypatch.setattr(columns, "schema", lambda: [metric])
+    assert read_table(written(tmp_path, "context_seconds\n1.5\n\n"))["context_seconds"].dtype == float
 
 
 def test_a_name_that_pandas_takes_for_a_blank_is_a_name(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ METRICS = columns("metrics", STUDY_KINDS)
 """All metrics, some of some studies only; each has a column per METRIC_SUFFIXES, percentiles one more."""
 METRIC_SUFFIXES = ("", "_low", "_high", "_n", "_n_excluded")
 BUCKET_ERROR = "_bucket_error_percent"
-POSSIBLY_ZERO = {column.name for column in table_columns("metrics") if "zero" in column.kind.split()}
+POSSIBLY_ZERO = {column.name for column in table_columns("metrics") if "zero" in column.words}
 # Metrics that only GPUs or streams have; elsewhere a blank needs no note.
 OPTIONAL_METRICS = {"throughput_per_watt"} | {
     column.name for column in table_columns("metrics") if column.rule[0] == "device" or STREAMS in column.studies
