@@ -4,15 +4,13 @@ import re
 from itertools import groupby
 from pathlib import Path
 
-from sharebench.read.columns import ACTIVITY, HOST, INTERVAL_SUFFIXES, SLO, STREAMS, USE, Column, table_columns
+from sharebench.read.columns import INTERVAL_SUFFIXES, OPTIONAL, SLO, STREAMS, Column, table_columns
 
 MANUAL = Path(__file__).resolve().parent.parent / "results" / "README.md"
 CONDITIONS = {
     STREAMS: "where a tenant streams",
     SLO: "with an `slo`",
-    ACTIVITY: "on a GPU that counts it",
-    HOST: "where records have it",
-    USE: "where NVML lists it",
+    OPTIONAL: "where records have it",
 }
 TABLE = re.compile(r"(<!-- columns of (\w+), by `make docs` -->\n).*?(<!-- end of columns -->)", re.DOTALL)
 
@@ -28,7 +26,7 @@ def table(name: str) -> str:
 
 
 def _meaning(column: Column) -> str:
-    where = " or ".join(CONDITIONS[kind] for kind in CONDITIONS if kind in column.studies)
+    where = " or ".join(CONDITIONS[kind] for kind in CONDITIONS if kind in column.words)
     return f"{column.meaning} Only {where}." if where else column.meaning
 
 

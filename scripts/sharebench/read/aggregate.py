@@ -20,7 +20,7 @@ from sharebench.read.cells.metrics import study_kinds
 from sharebench.read.cells.rows import reduce_record, split_by_workload
 from sharebench.read.cells.slowdown import Baseline
 from sharebench.read.checker import Checker, RecordsRefused, refusal_message
-from sharebench.read.columns import ACTIVITY, ANSWERS, HOST, USE, TableRow, csv_text, table_frame
+from sharebench.read.columns import TableRow, csv_text, table_frame
 from sharebench.read.slo import limits_of
 from sharebench.read.tables.cells import cells_table, prometheus_rows, stage_rows
 from sharebench.read.tables.checks import evidence_rows, gate_rows, outcome_rows
@@ -152,19 +152,14 @@ def _build_tables(checker: Checker) -> dict[str, pd.DataFrame]:
             by_tenants += split_by_workload(record, cells[-1], slo)
             stages += stage_rows(record)
     cells, by_tenants = (pair_by_device(some, study.baseline) for some in (cells, by_tenants))
-    if any(cell.device_columns["sm_active_percent"] is not None for cell in cells):
-        kinds.add(ACTIVITY)
-    if any(cell.machine is not None for cell in cells):
-        kinds.add(HOST)
-    for kind, column in ((USE, "tenant_sm_percent"), (ANSWERS, "answers_difference_nats")):
-        if any(row.other_columns.get(column) is not None for cell in cells for row in cell.rows):
-            kinds.add(kind)
     baseline = Baseline(cells, study.baseline)
+    of_tenants = cells_table(cells, baseline, kinds)
+    kinds.update(map(str, of_tenants))
     compared = filter(study.is_compared, study.table_cells())
     expected = [(cell, name) for cell in compared for name in study.components(cell)]
     summary = summary_table(by_tenants, expected, baseline, kinds, study.config["price_per_hour"])
     tables = {
-        "cells": cells_table(cells, baseline, kinds),
+        "cells": of_tenants,
         "summary": summary,
         "contrasts": contrasts_table(by_tenants, study, baseline, kinds),
         "devices": devices_table(by_tenants, baseline, closed_loop_workloads(study.config)),

@@ -15,10 +15,9 @@ SHARED_TABLE = "all"
 """Table name in SCHEMA for columns that several tables share; it has the meaning where their own line has none."""
 INTERVAL_SUFFIXES = ("_low", "_high")
 FORMULA_BEGINS = ("=", "+", "-", "@")
-STREAMS, SLO, ACTIVITY, HOST, USE, ANSWERS = "streams", "slo", "activity", "host", "use", "answers"
-STUDY_KINDS = {STREAMS, SLO, ACTIVITY, HOST, USE, ANSWERS}
-"""Kinds of study with columns of their own: a tenant streams, the config has an SLO, a GPU counts its activity, records
-identify the host, NVML has the use of each tenant, or the answers of servers are compared."""
+STREAMS, SLO, OPTIONAL = "streams", "slo", "optional"
+STUDY_KINDS = {STREAMS, SLO}
+"""Kinds of study with columns of their own: a tenant streams, or the config has an SLO."""
 
 
 class _Blanks(TypedDict):
@@ -33,9 +32,10 @@ ONLY_BLANKS: _Blanks = {"keep_default_na": False, "na_values": [""]}
 class Column(NamedTuple):
     """A line of SCHEMA; `kind` is empty, or has `whole`, `flag` (True or False), `text` or `interval`.
 
-    It also names the STUDY_KINDS of a column that only some studies have. `flag` and `text` stand once for all
-    columns of a name. That of a metric may have `zero`, where 0 is a value and not a blank, and how it comes from the
-    columns of cells.csv: `sum:`, `mean:` or `max:` and a column of the tenants, or `device:` and one of the device.
+    It also names the STUDY_KINDS of a column that only some studies have, or `optional` for one that is there only
+    where a row of cells.csv has a value. `flag` and `text` stand once for all columns of a name. That of a metric may
+    have `zero`, where 0 is a value and not a blank, and how it comes from the columns of cells.csv: `sum:`, `mean:` or
+    `max:` and a column of the tenants, or `device:` and one of the device.
     """
 
     table: str
@@ -50,8 +50,8 @@ class Column(NamedTuple):
 
     @property
     def studies(self) -> set[str]:
-        """The STUDY_KINDS that have the column; empty where all studies do."""
-        return STUDY_KINDS & self.words
+        """The STUDY_KINDS, or the column of cells.csv, without which it is not there; empty where it always is."""
+        return STUDY_KINDS & self.words | ({self.rule[1] or self.name} if OPTIONAL in self.words else set())
 
     @property
     def rule(self) -> tuple[str, str]:
@@ -78,7 +78,7 @@ def table_columns(table: str) -> Iterator[Column]:
 
 
 def columns(table: str, studies: Collection[str] = ()) -> tuple[str, ...]:
-    """Names of a table's columns in order, including those of these kinds of study."""
+    """Names of a table's columns in order, including those of these kinds of study and columns of cells.csv."""
     included = (column for column in table_columns(table) if not column.studies or column.studies & set(studies))
     return tuple(name for column in included for name in column.names)
 
@@ -87,8 +87,11 @@ def table_frame(
     table: str, rows: Iterable[TableRow], names: Iterable[str] = (), studies: Collection[str] = ()
 ) -> pd.DataFrame:
     """The rows as a table with the columns `names`, else its own; whole numbers stay whole next to blanks."""
-    whole = {column.name: "Int64" for column in table_columns(table) if "whole" in column.words}
-    return pd.DataFrame(list(rows), columns=list(names) or list(columns(table, studies))).astype(whole)
+    optional = {column.name for column in table_columns(table) if OPTIONAL in column.words}
+    frame = pd.DataFrame(list(rows), columns=list(names) or list(columns(table, {*studies, *optional})))
+    frame = frame.drop(columns=[name for name in frame if name in optional and frame[name].isna().all()])
+    whole = (column.name for column in table_columns(table) if "whole" in column.words and column.name in frame)
+    return frame.astype(dict.fromkeys(whole, "Int64"))
 
 
 def csv_text(table: pd.DataFrame) -> str:

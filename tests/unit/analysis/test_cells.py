@@ -10,7 +10,7 @@ from unit.factories import back_to_back, record
 
 from sharebench.read.cells.rows import reduce_record
 from sharebench.read.cells.slowdown import Baseline
-from sharebench.read.columns import ACTIVITY, columns
+from sharebench.read.columns import columns
 from sharebench.read.tables.cells import cells_table
 
 HEADER = ",".join(columns("cells"))
@@ -164,16 +164,16 @@ def test_power_and_energy_of_the_device_are_in_each_row():
     assert rows["device_mean_seconds"][1] == pytest.approx(0.016) and pd.isna(rows["device_to_host_ratio"][1])
 
 
-def test_activity_has_columns_only_in_studies_that_have_it():
+def test_an_optional_column_is_there_only_where_a_record_has_it():
     measured = record("mps", [[0.005] * 400] * 2, is_gpu=True)
     measured["telemetry"] |= {
         "sm_active_mean_percent": 62.5, "sm_occupancy_mean_percent": 31.25, "dram_active_mean_percent": None
     }  # fmt: skip
     cells = [reduce_record(measured), reduce_record(record("mps", is_gpu=True))]
-    made = cells_table(cells, Baseline(cells, None), {ACTIVITY})
+    made = cells_table(cells, Baseline(cells, None))
     assert made["sm_active_percent"].tolist()[:2] == [62.5, 62.5] and pd.isna(made["sm_active_percent"][2])
-    assert made["sm_occupancy_percent"][0] == 31.25 and made["dram_active_percent"].isna().all()
-    assert "sm_active_percent" not in cells_table(cells, Baseline(cells, None))
+    assert made["sm_occupancy_percent"][0] == 31.25 and "dram_active_percent" not in made
+    assert "sm_active_percent" not in cells_table(cells[1:], Baseline(cells, None))
 
 
 def test_power_comes_from_energy_rather_than_samples():

@@ -12,12 +12,13 @@ from unit.factories import record
 from sharebench.read.cells import metrics
 from sharebench.read.cells.rows import reduce_record, split_by_workload
 from sharebench.read.cells.slowdown import Baseline, Separability, group_slowdown
-from sharebench.read.columns import ACTIVITY, STUDY_KINDS, columns
+from sharebench.read.columns import STUDY_KINDS, columns, schema
 from sharebench.read.tables.summary import METRICS, summary_table
 from sharebench.read.text import METRIC_LOOKS
 from sharebench.study.cells import Cell
 
 OPTIONAL_METRICS = tuple(set(METRICS) - set(columns("metrics")))
+EVERYTHING = {name for column in schema() for name in column.studies}
 # The workload of all cells here.
 FEW = "p99.9 needs 2995 independent iterations"
 
@@ -53,7 +54,7 @@ def constant_record(strategy, *means, **more):
 
 
 def test_each_metric_has_its_columns():
-    plain, every = (summary_table([], [], Baseline([], None), studies) for studies in ((), STUDY_KINDS))
+    plain, every = (summary_table([], [], Baseline([], None), studies) for studies in ((), EVERYTHING))
     for metric in METRICS:
         assert {metric, f"{metric}_low", f"{metric}_high", f"{metric}_n", f"{metric}_n_excluded"} < set(every)
     of_latency, of_all = (
@@ -94,7 +95,7 @@ def test_a_line_of_the_schema_says_how_a_metric_comes_from_the_tenants(monkeypat
     assert metrics.over_tenants(cell, "throughput_per_tenant_hz") * 2 == metrics.cell_value(cell, "throughput_total_hz")
     with pytest.raises(KeyError, match="slowdown"):
         metrics.cell_value(cell, "slowdown")
-    of_cells = columns("cells", STUDY_KINDS)
+    of_cells = columns("cells", EVERYTHING)
     assert {column for _, column in metrics.RULES.values()} <= set(of_cells)
     assert {how for how, _ in metrics.RULES.values()} <= {*metrics.OVER_TENANTS, "device"}
     assert {look.metric for look in METRIC_LOOKS} <= set(METRICS)
@@ -352,10 +353,12 @@ def test_activity_is_a_mean_over_the_cells_with_its_interval():
     records = [constant_record("mps", 0.005, 0.005, repeat=repeat, is_gpu=True) for repeat in (1, 2, 3)]
     for made, busy in zip(records, (40.0, 50.0, 62.5), strict=True):
         made["telemetry"] |= {"sm_active_mean_percent": busy, "dram_active_mean_percent": 0.0}
-    row = row_of(records, studies={ACTIVITY})
+    row = row_of(records, studies=[f"{name}_percent" for name in ("sm_active", "sm_occupancy", "dram_active")])
     assert row["sm_active_percent"] == pytest.approx(50)
     assert row["sm_active_percent_low"] < 40 < 62.5 < row["sm_active_percent_high"]
     assert (row["sm_active_percent_n"], row["dram_active_percent_n"]) == (3, 0)
     assert "active memory not above 0 in 3 of 3 cells" in row["notes"]
     assert "occupancy" not in row["notes"]
     assert "sm_active_percent" not in row_of(records)
+    assert not {name for name in metrics.optional_metrics(EVERYTHING) if "active" in name}, "neither good nor bad"
+    assert set(metrics.optional_metrics(EVERYTHING)) == set(metrics.optional_metrics(STUDY_KINDS))

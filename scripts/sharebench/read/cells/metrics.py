@@ -6,7 +6,7 @@ from typing import cast
 
 from sharebench.model.study_config import StudyConfig, has_streams
 from sharebench.read.cells.rows import NEEDED_COUNT, PERCENTILES, STAGE_METRICS, MeasuredCell, percentile_of
-from sharebench.read.columns import ACTIVITY, SLO, STREAMS, columns, table_columns
+from sharebench.read.columns import SLO, STREAMS, STUDY_KINDS, columns, table_columns
 from sharebench.read.histogram import Quantile
 from sharebench.read.slo import PART_LABELS, format_slo
 from sharebench.read.statistics.intervals import Estimate, log_interval
@@ -27,16 +27,16 @@ PERCENTILE_LABELS |= {name: f"{PART_LABELS[stage]} {percentile}" for name, (stag
 
 
 def study_kinds(config: StudyConfig) -> set[str]:
-    """Which of `records.tables.STUDY_KINDS` a study is."""
+    """Which of `columns.STUDY_KINDS` a study is."""
     return {kind for kind, holds in ((STREAMS, has_streams(config)), (SLO, format_slo(config["slo"]))) if holds}
 
 
 def optional_metrics(studies: Collection[str]) -> list[str]:
     """The metrics that only these kinds of study have.
 
-    Cost is left out, as it compares the same as its tokens, and so is activity, which is neither good nor bad.
+    Cost is left out, as it compares the same as its tokens, and so are `optional` ones, neither good nor bad.
     """
-    every = columns("metrics", {*studies} - {ACTIVITY})
+    every = columns("metrics", STUDY_KINDS & {*studies})
     return [metric for metric in every if metric not in (*columns("metrics"), TOKEN_COST)]
 
 

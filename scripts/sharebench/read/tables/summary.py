@@ -24,19 +24,19 @@ from sharebench.read.cells.metrics import (
 from sharebench.read.cells.multiprogram import FORMULAS, group_metrics
 from sharebench.read.cells.rows import GROUP_COLUMNS, GroupKey, MeasuredCell, group_by, outcome_columns
 from sharebench.read.cells.slowdown import Baseline, Separability, group_ratio, group_slowdown
-from sharebench.read.columns import STREAMS, STUDY_KINDS, TableRow, columns, table_columns, table_frame
+from sharebench.read.columns import SLO, TableRow, columns, table_columns, table_frame
 from sharebench.read.slo import dollars_per_million
 from sharebench.read.statistics.intervals import Estimate, Place, log_interval, rate_interval
 from sharebench.study.cells import Cell, pair_name
 
-METRICS = columns("metrics", STUDY_KINDS)
+METRICS = tuple(column.name for column in table_columns("metrics"))
 """All metrics, some of some studies only; each has a column per METRIC_SUFFIXES, percentiles one more."""
 METRIC_SUFFIXES = ("", "_low", "_high", "_n", "_n_excluded")
 BUCKET_ERROR = "_bucket_error_percent"
 POSSIBLY_ZERO = {column.name for column in table_columns("metrics") if "zero" in column.words}
-# Metrics that only GPUs or streams have; elsewhere a blank needs no note.
+# Metrics that only GPUs, streams or some records have; elsewhere a blank needs no note.
 OPTIONAL_METRICS = {"throughput_per_watt"} | {
-    column.name for column in table_columns("metrics") if column.rule[0] == "device" or STREAMS in column.studies
+    column.name for column in table_columns("metrics") if column.rule[0] == "device" or column.studies - {SLO}
 }
 # Metrics that are not a mean of one value per cell.
 DERIVED = ("slowdown", *FORMULAS, "isolation_index")
@@ -67,7 +67,7 @@ def summary_table(
     """One row per group of `expected`, in its order.
 
     `cells` come from `split_by_workload`; `expected` are cells with the workloads of their tenants. `studies` are the
-    kinds of study that this one is (`records.tables.STUDY_KINDS`).
+    kinds of study that this one is (`columns.STUDY_KINDS`), and its columns of cells.csv.
     """
     metrics = columns("metrics", studies)
     wanted = group_by(expected, lambda each: (each[0].strategy, each[0].workload, each[1], each[0].replicas))
