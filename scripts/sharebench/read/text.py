@@ -31,6 +31,7 @@ class MetricLook:
     """In the readable summary; empty where it has no column there."""
     interval: bool = True
     """Whether the readable summary has its interval."""
+    interval_in_report: bool = True
     is_optional: bool = False
 
 
@@ -42,7 +43,7 @@ METRIC_LOOKS = (
     MetricLook("throughput_per_tenant_hz", ("Per tenant", "iterations/s"), 1.0, "per tenant (1/s)", interval=False),
     MetricLook("throughput_total_hz", ("Total", "iterations/s"), 1.0, "total (1/s)"),
     MetricLook("slowdown", ("Slowdown", ""), 1.0, "slowdown"),
-    MetricLook("memory_per_tenant_mib", ("Memory per tenant", "MiB"), 1.0, "memory (MiB)", interval=False),
+    MetricLook("memory_per_tenant_mib", ("Memory per tenant", "MiB"), 1.0, "memory (MiB)", False, False),
     MetricLook("ttft_p50_seconds", ("TTFT p50", "ms"), MS, "TTFT p50 (ms)", interval=False, is_optional=True),
     MetricLook("ttft_p99_seconds", ("TTFT p99", "ms"), MS, is_optional=True),
     MetricLook("tpot_p50_seconds", ("TPOT p50", "ms"), MS, "TPOT p50 (ms)", interval=False, is_optional=True),

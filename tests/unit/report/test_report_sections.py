@@ -15,6 +15,7 @@ from sharebench.read.columns import table_frame
 from sharebench.read.figures.looks import COLORS
 from sharebench.read.report import page
 from sharebench.read.report.sections.comparisons import several_tenants
+from sharebench.read.text import METRIC_LOOKS
 
 CONTRAST = {
     "strategy": "mps", "reference": "time-slicing", "workload": "matmul", "tenant_workload": "matmul", "replicas": 4,
@@ -155,3 +156,8 @@ def test_each_section_is_a_link_at_the_top_and_the_config_a_file(root: Path) -> 
     assert links == re.findall(r'<section id="(\w+)">', html)
     (config,) = re.findall(r'download="config.yaml" href="data:text/yaml;charset=utf-8,(.*?)"', html)
     assert yaml.safe_load(unquote(config))["workloads"]
+
+
+def test_a_section_that_shows_every_metric_names_none() -> None:
+    template = (page.TEMPLATES / "sections" / "numbers.html.j2").read_text()
+    assert not [look.metric for look in METRIC_LOOKS if look.metric in template], "say it in METRIC_LOOKS"
