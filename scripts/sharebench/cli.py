@@ -287,7 +287,7 @@ def conformance(results: Path) -> int:
     with TemporaryDirectory() as made:
         rebuild.write_tables(results, Path(made))
         kept = read_promises(Path(made) / "tables")
-    _say(f"{kept.table}\n\n{kept.closing_line}".lstrip())
+    _say("\n".join([kept.table, "", *kept.problems, kept.closing_line]).lstrip())
     return kept.exit_code
 
 

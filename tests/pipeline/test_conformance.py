@@ -33,5 +33,6 @@ def test_a_broken_promise_is_found_and_told(untouched: Checkout) -> None:
     # The command reads records, whatever lies in tables/.
     (untouched.results / "tables" / "conformance.csv").write_text("promise,strategy,replicas,verdict\n")
     printed = untouched.ask("conformance", "results", code=1)
-    assert sum("answers" in line and "broken" in line for line in printed.splitlines()) == 3
+    assert sum(line.startswith("answers") and line.endswith("broken") for line in printed.splitlines()) == 3
+    assert sum(line.startswith("broken: answers") for line in printed.splitlines()) == 3
     assert f"{broken} promises broken" in printed.splitlines()[-1]

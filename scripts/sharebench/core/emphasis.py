@@ -7,7 +7,7 @@ from typing import TextIO
 # The sentences are those of the callers' own functions in tests/unit/core/test_emphasis.py.
 PATTERNS = {
     "bold green": r": take (?!a )(?:\d+ replicas?: )?\S+| {2}kept$",
-    "bold red": r" {2}broken$|^\d+ of \d+ cells (?:oom|crashed|killed|hung|excluded)"
+    "bold red": r" {2}broken$|^broken:|^\d+ of \d+ cells (?:oom|crashed|killed|hung|excluded)"
     r"|^[1-9]\d* promises? broken|could not be restored",
     "yellow": r"\bCaution\b|(?:sharing brings|more replicas bring) nothing"
     r"|no (?:sharing|number of replicas)(?=.* brings anything;)|^\d+ of \d+ cells carry a warning",

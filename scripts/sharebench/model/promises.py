@@ -71,4 +71,4 @@ def closing_line(verdicts: Iterable[str]) -> str:
     verdicts = list(verdicts)
     broken, missing = verdicts.count(BROKEN), verdicts.count(NOT_MEASURED)
     text = f"{broken} promise{'s' * (broken != 1)} broken"
-    return f"{text}, {missing} not measured" if missing else text
+    return f"{text}{f', {missing} not measured' * bool(missing)}, {verdicts.count(KEPT)} kept"

@@ -2,16 +2,17 @@
 
 import csv
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tabulate import tabulate
 
 from sharebench.core.console import TERMINAL_COLUMNS, format_count
 from sharebench.core.files import read_json
-from sharebench.model.promises import closing_line
+from sharebench.model.faults import workload_name
 from sharebench.model.spec import workload_label
 from sharebench.model.strategies import is_control
+from sharebench.read import promises
 from sharebench.read.quantity import format_quantity
 
 MAX_WORKLOADS = 8
@@ -40,6 +41,7 @@ REMEDIES = {
     "prometheus_scrapes": "Prometheus missed scrapes; give it more resources",
 }
 """What to do about each warning."""
+FAULTS = "a fault ended its neighbours, which is a result"
 CELL = ("strategy", "workload", "replicas", "repeat")
 
 
@@ -47,12 +49,22 @@ def _counts_text(names: Iterable[str]) -> str:
     return ", ".join(f"{name} {count}" for name, count in Counter(names).most_common())
 
 
+def _rows(table: Path) -> list[dict[str, str]]:
+    with table.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
 def _rows_by_cell(table: Path) -> dict[tuple[str, ...], list[dict[str, str]]]:
     found: dict[tuple[str, ...], list[dict[str, str]]] = {}
-    with table.open(newline="") as file:
-        for row in csv.DictReader(file):
-            found.setdefault(tuple(row[key] for key in CELL), []).append(row)
+    for row in _rows(table):
+        found.setdefault(tuple(row[key] for key in CELL), []).append(row)
     return found
+
+
+def _ended_by_faults(table: Path) -> set[tuple[str, str]]:
+    """Strategy and workload of the cells in which a fault ended neighbours, which is what they ask."""
+    rows = _rows(table) if table.exists() else []
+    return {(row["strategy"], workload_name(row["fault"], row["victim"])) for row in rows if row["failed"] != "0"}
 
 
 def _failed_gates(tables: Path) -> dict[tuple[str, ...], list[dict[str, str]]]:
@@ -63,18 +75,21 @@ def _failed_gates(tables: Path) -> dict[tuple[str, ...], list[dict[str, str]]]:
     }
 
 
-def ending_lines(tables: Path, where: Path) -> list[str]:
+def ending_lines(tables: Path, where: Path, of_promises: Collection[str] = ()) -> list[str]:
     """A line for each kind of problem in a study's cells.csv: bad endings, excluded cells, and warnings.
 
-    The warnings' line refers to the file `where`, which shows the cells.
+    The warnings' line refers to the file `where`, which shows the cells. Gates of cells with a workload or a victim of
+    `of_promises` count for means only, which the study does not ask for.
     """
     # A cell has a row for each tenant; all of them repeat the cell's own columns.
     cells = {cell: rows[0] for cell, rows in _rows_by_cell(tables / "cells.csv").items()}
+    judged = {cell: row for cell, row in cells.items() if cell[1].rpartition("+")[2] not in of_promises}
+    ended_by_faults = _ended_by_faults(tables / "isolation.csv")
     problems: dict[str, list[tuple[str, ...]]] = {}
     for cell, row in cells.items():
         if row["status"] != "ok":
-            problems.setdefault(row["status"], []).append(cell)
-        elif row["valid"] != "True":
+            problems.setdefault(FAULTS if cell[:2] in ended_by_faults else row["status"], []).append(cell)
+        elif cell in judged and row["valid"] != "True":
             problems.setdefault("excluded", []).append(cell)
     lines = []
     for problem, affected in problems.items():
@@ -83,6 +98,9 @@ def ending_lines(tables: Path, where: Path) -> list[str]:
         others = f" and {format_count(kinds - 1, 'other', 'others')}" if kinds > 1 else ""
         reason = cells[affected[0]]["reason"].split("; ")[0]
         first = f"{workload}, {strategy} × {replicas}{others}"
+        if problem == FAULTS:
+            lines.append(f"in {len(affected)} of {len(cells)} cells {problem}: {first}")
+            continue
         if problem == "excluded":
             failed = _failed_gates(tables)
             gates = [gate["gate"] for cell in affected for gate in failed[cell]]
@@ -90,7 +108,7 @@ def ending_lines(tables: Path, where: Path) -> list[str]:
             problem += f" by {_counts_text(gates)}" if gates else ""
             reason = next(("{gate}: {message}".format_map(gate) for gate in failed[affected[0]]), reason)
         lines.append(f"{len(affected)} of {len(cells)} cells {problem}: {first}: {reason}")
-    if warned := [row["warnings"].split(";") for row in cells.values() if row["warnings"]]:
+    if warned := [row["warnings"].split(";") for row in judged.values() if row["warnings"]]:
         names = _counts_text(name for warnings in warned for name in warnings)
         lines.append(f"{len(warned)} of {len(cells)} cells carry a warning: {names}; see {where}")
         found = dict.fromkeys(name for warnings in warned for name in warnings)
@@ -164,25 +182,23 @@ def closing_lines(results: Path) -> list[str]:
     summary = results / "tables" / "summary.csv"
     if not summary.is_file():
         return []
-    with summary.open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = _rows(summary)
     label = rows[0].get("label", "") if rows else ""
+    tested, of_promises = None, set()
+    if (results / "tables" / "conformance.csv").exists():
+        tested = promises.read_promises(results / "tables")
+        entries = read_json(results / "manifest.json", "config")["config"]["workload_catalogue"]
+        of_promises = {name for name, entry in entries.items() if entry.get("module") == promises.MODULE}
+    measured = [row for row in rows if row["workload"] not in of_promises]
     return [
         *([f"{label}:"] if label else []),
-        *_results_table(rows),
+        *(_results_table(measured) if measured else []),
         *_answers(results / "tables" / "advice.json"),
-        *ending_lines(results / "tables", results / "report.html"),
+        *ending_lines(results / "tables", results / "report.html", of_promises),
+        *(tested.problems if tested else []),
         f"report: {results / 'report.html'}",
-        *_promises_line(results / "tables" / "conformance.csv"),
+        *([tested.closing_line] if tested else []),
     ]
-
-
-def _promises_line(table: Path) -> list[str]:
-    """The number of broken promises, of a study that tests them."""
-    if not table.exists():
-        return []
-    with table.open(newline="") as file:
-        return [closing_line(row["verdict"] for row in csv.DictReader(file))]
 
 
 def table_failed_run(results: Path) -> str:

@@ -1,28 +1,53 @@
 """The promises of a conformance study, for a terminal."""
 
 import csv
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from tabulate import tabulate
 
+from sharebench.core.console import format_count
 from sharebench.model.promises import BROKEN, NOT_MEASURED, closing_line
+from sharebench.model.workload import Workload
 
+MODULE = "conformance"
 COLUMNS = ("promise", "strategy", "replicas", "measured", "unit", "limit", "verdict")
 
 
 class TestedPromises(NamedTuple):
     table: str
+    problems: list[str]
+    """A line for each promise that is broken, and for each reason why some were not measured."""
     closing_line: str
     exit_code: int
     """1 where one is broken, else 2 where one that is promised was not measured or none is there, else 0."""
+
+
+def promise_workloads(catalogue: Mapping[str, Workload]) -> set[str]:
+    """The workloads that test promises, which no advice is about."""
+    return {name for name, entry in catalogue.items() if entry.module == MODULE}
 
 
 def read_promises(tables: Path) -> TestedPromises:
     with (tables / "conformance.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     if not rows:
-        return TestedPromises("", "no promise was tested", 2)
+        return TestedPromises("", [], "no promise was tested", 2)
     table = tabulate([[row[name] for name in COLUMNS] for row in rows], COLUMNS, disable_numparse=True)
     verdicts = [row["verdict"] for row in rows]
-    return TestedPromises(table, closing_line(verdicts), 1 if BROKEN in verdicts else 2 * (NOT_MEASURED in verdicts))
+    exit_code = 1 if BROKEN in verdicts else 2 * (NOT_MEASURED in verdicts)
+    return TestedPromises(table, list(_problems(rows)), closing_line(verdicts), exit_code)
+
+
+def _problems(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    missing: dict[str, list[str]] = {}
+    for row in rows:
+        which = f"{row['promise']}, {row['strategy']} × {row['replicas']}"
+        if row["verdict"] == BROKEN:
+            yield f"{BROKEN}: {which}: {float(row['measured']):.3g} {row['unit']}, promised: {row['limit']}"
+        elif row["verdict"] == NOT_MEASURED:
+            missing.setdefault(row["reason"], []).append(which)
+    for reason, affected in missing.items():
+        others = f" and {format_count(len(affected) - 1, 'other', 'others')}" if len(affected) > 1 else ""
+        yield f"{NOT_MEASURED}: {affected[0]}{others}: {reason}"

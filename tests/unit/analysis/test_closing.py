@@ -10,6 +10,7 @@ import pytest
 
 from sharebench.core.files import REPOSITORY
 from sharebench.read.closing import REMEDIES, closing_lines
+from sharebench.read.promises import COLUMNS
 
 MANUAL = REPOSITORY / "results/README.md"
 
@@ -190,3 +191,57 @@ def test_they_count_failed_excluded_and_warned_cells(results: Path) -> None:
     cells(results, [{"repeat": 1, "warnings": "foreign_cpu"}])
     named = f"1 of 1 cells carry a warning: foreign_cpu 1; see {results / 'report.html'}"
     assert closing_lines(results)[3] == named
+
+
+def promises(results: Path, rows: list[dict[str, Any]]) -> None:
+    """Write a conformance.csv with these rows, kept under MPS with two tenants unless a row overrides that."""
+    names = (*COLUMNS, "repeat", "reason")
+    usual = {"strategy": "mps", "replicas": 2, "measured": 1, "unit": "ratio", "limit": "at most 1.1", "repeat": 1}
+    with (results / "tables" / "conformance.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, names, restval="")
+        writer.writeheader()
+        writer.writerows(usual | {"verdict": "kept"} | row for row in rows)
+    catalogue = {"promised": {"module": "conformance"}, "matmul": {"module": "matmul"}}
+    (results / "manifest.json").write_text(json.dumps({"config": {"workload_catalogue": catalogue}}))
+
+
+def test_a_study_of_promises_ends_with_what_is_broken_or_not_measured(results: Path) -> None:
+    tested = {"workload": "promised", "tenant_workload": "promised"}
+    summary(results, [{"strategy": "mps", "replicas": 2, "reason": "cpu_contention: 3 %"} | tested])
+    excluded = {"valid": False, "reason": "as the gates say", "replicas": 2, "repeat": 1}
+    crashed = excluded | {"status": "crashed", "reason": "1 of 1 tenants crashed"}
+    cells(
+        results,
+        [
+            excluded | {"workload": "promised", "warnings": "drift"},
+            excluded | {"workload": "fault-oom+promised"},
+            *(crashed | {"workload": f"fault-{kind}+promised"} for kind in ("killed", "illegal-address")),
+        ],
+    )
+    gates(results, [])
+    isolation = "strategy,fault,victim,failed\nmps,killed,promised,1\nmps,illegal-address,promised,0\n"
+    (results / "tables" / "isolation.csv").write_text(isolation)
+    waited = {"verdict": "not measured", "measured": "", "reason": "a tenant waited for a CPU"}
+    fair = {"promise": "fair", "verdict": "broken", "measured": 1.2222222}
+    number = {"promise": "light", "verdict": "not promised", "measured": 3}
+    promises(results, [{"promise": "start"}, waited | {"promise": "share"}, fair, waited | {"promise": "x"}, number])
+    assert closing_lines(results) == [
+        "in 1 of 4 cells a fault ended its neighbours, which is a result: fault-killed+promised, mps × 2",
+        "1 of 4 cells crashed: fault-illegal-address+promised, mps × 2: 1 of 1 tenants crashed",
+        "broken: fair, mps × 2: 1.22 ratio, promised: at most 1.1",
+        "not measured: share, mps × 2 and 1 other: a tenant waited for a CPU",
+        f"report: {results / 'report.html'}",
+        "1 promise broken, 2 not measured, 1 kept",
+    ]
+
+
+def test_other_workloads_next_to_promises_keep_their_table(results: Path) -> None:
+    tested = {"workload": "promised", "tenant_workload": "promised"}
+    row = {"strategy": "mps", "replicas": 2, "latency_mean_seconds": 0.005}
+    summary(results, [row, row | tested])
+    excluded = {"valid": False, "reason": "no valid baseline", "replicas": 2, "repeat": 1}
+    cells(results, [excluded, excluded | {"workload": "promised"}])
+    gates(results, [{"strategy": "mps", "replicas": 2, "repeat": 1, "gate": "steady", "outcome": "passed"}])
+    promises(results, [{"promise": "start"}])
+    assert [line.split()[0] for line in closing_lines(results)[2:4]] == ["matmul", "1"]
+    assert not any("promised," in line for line in closing_lines(results))

@@ -227,8 +227,8 @@ def test_junit_has_a_failure_for_each_broken_promise() -> None:
 
 
 def test_the_closing_line_counts() -> None:
-    assert closing_line(["kept", "broken", "not promised"]) == "1 promise broken"
-    assert closing_line(["kept", "not measured"]) == "0 promises broken, 1 not measured"
+    assert closing_line(["kept", "broken", "not promised"]) == "1 promise broken, 1 kept"
+    assert closing_line(["kept", "not measured"]) == "0 promises broken, 1 not measured, 1 kept"
 
 
 def test_every_promise_is_measured_and_has_a_source() -> None:

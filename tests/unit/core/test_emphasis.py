@@ -135,9 +135,12 @@ def test_cells_that_failed_are_red_and_those_with_a_warning_are_not(status: str,
 
 
 def test_verdicts_on_promises_are_coloured(tmp_path: Path) -> None:
-    rows = [dict.fromkeys(COLUMNS, "x") | {"verdict": verdict} for verdict in (KEPT, BROKEN, NOT_MEASURED)]
+    usual = dict.fromkeys((*COLUMNS, "reason"), "x") | {"measured": 1}
+    rows = [usual | {"verdict": verdict} for verdict in (KEPT, BROKEN, NOT_MEASURED)]
     pd.DataFrame(rows).to_csv(tmp_path / "conformance.csv", index=False)
-    assert [each.strip() for each in _coloured(read_promises(tmp_path).table)] == [KEPT, BROKEN]
+    tested = read_promises(tmp_path)
+    assert [each.strip() for each in _coloured(tested.table)] == [KEPT, BROKEN]
+    assert _coloured("\n".join(tested.problems)) == ["broken:"]
 
 
 @pytest.mark.parametrize("variable", ["NO_COLOR", "TERM"])

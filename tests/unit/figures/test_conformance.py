@@ -1,5 +1,8 @@
 """The grid of promises and the report's section, for a study in which one promise is broken."""
 
+import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +10,10 @@ import pandas as pd
 import pytest
 from unit.edited import edited_json
 from unit.figures import fabricated
+from unit.studies import QUESTION
 
 from sharebench.read.columns import columns
+from sharebench.read.decide import decide
 from sharebench.read.figures import conformance, data
 from sharebench.read.report import page as report
 
@@ -61,12 +66,28 @@ def test_a_cell_shows_the_worst_number_and_its_colour(tested: Path) -> None:
 def test_the_report_names_what_is_broken_first(tested: Path) -> None:
     context = report.report_context(tested, tested)
     found = context["conformance"]
-    assert found.summary == "1 promise broken, 1 not measured"
+    assert found.summary == "1 promise broken, 1 not measured, 3 kept"
     assert [(each["strategy"], each["title"]) for each in found.broken] == [("mps", "right answers")]
     report.write_report(tested, tested)
     text = (tested / "report.html").read_text()
     assert "mps × 3 breaks “right answers”." in text
     assert "faults are contained: killed" in text
+
+
+def test_the_report_of_promises_alone_has_no_answer_but_them(tested: Path, tmp_path: Path) -> None:
+    only = tmp_path / "only"
+    shutil.copytree(tested, only)
+    with edited_json(only / "manifest.json") as manifest:
+        config = manifest["config"]
+        config["workloads"] = ["conformance"]
+        for entry in config["workload_catalogue"].values():
+            entry["module"] = "conformance"
+    decide.write_answer(decide.read_results(only, only), QUESTION)
+    report.write_report(only, only)
+    assert json.loads((only / "tables" / "advice.json").read_text())["answers"] == []
+    assert report.report_context(only, only)["cards"] == []
+    text = (only / "report.html").read_text()
+    assert "The answer" not in text and re.findall('<section id="([a-z]+)"', text)[0] == "conformance"
 
 
 def test_a_study_without_promises_has_no_section(root: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from sharebench import cli
 from sharebench.core.files import Refusal
-from sharebench.read.promises import read_promises
+from sharebench.read.promises import COLUMNS, read_promises
 
 ROOT = Path(__file__).parents[3]
 DATA = ROOT / "published/h200/even"
@@ -160,9 +160,10 @@ def test_advice_from_a_packed_data_set_leaves_no_file_but_the_unpacked_one(
 )
 def test_the_exit_code_tells_whether_promises_are_kept(verdicts: list[str], code: int, tmp_path: Path) -> None:
     with (tmp_path / "conformance.csv").open("w", newline="") as file:
-        table = csv.DictWriter(file, ["promise", "strategy", "replicas", "measured", "unit", "limit", "verdict"])
+        table = csv.DictWriter(file, [*COLUMNS, "reason"])
         table.writeheader()
-        table.writerows({"promise": "memory_cap", "strategy": "mps", "verdict": verdict} for verdict in verdicts)
+        usual = {"promise": "memory_cap", "strategy": "mps", "measured": 1}
+        table.writerows(usual | {"verdict": verdict} for verdict in verdicts)
     kept = read_promises(tmp_path)
     assert kept.exit_code == code
     assert kept.table.count("memory_cap") == len(verdicts)

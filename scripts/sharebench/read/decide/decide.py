@@ -16,6 +16,7 @@ from sharebench.model.records.references import device_name, read_device
 from sharebench.model.strategies import all_strategies, is_control, node_strategies
 from sharebench.model.strategy import Strategy
 from sharebench.model.study_config import StudyConfig, from_json, sweeps_by_entry
+from sharebench.read import promises
 from sharebench.read.cells.metrics import study_kinds
 from sharebench.read.cells.rows import group_by
 from sharebench.read.columns import TableRow, csv_text, read_table, table_frame
@@ -56,7 +57,7 @@ class Results:
     most_tenants: int
     """The largest number of tenants of a cell."""
     summary: Sequence[SummaryRow]
-    """The rows of plain workloads; jobs have a table of their own."""
+    """The rows of plain workloads; jobs and promises have tables of their own."""
     mixes: Sequence[SummaryRow]
     """The rows of mixes and pairs, one for each kind of tenant."""
     known: Known
@@ -103,7 +104,8 @@ def read_results(data: Path, root: Path, others: Sequence[Path] = ()) -> Results
     jobs = {name for name, entry in entries_of_workloads.items() if entry.is_job}
     mixed = {name for name, entry in entries_of_workloads.items() if entry.tenants is not None}
     mixes = [row for row in rows if "+" in row.workload or row.workload in mixed]
-    plain = [row for row in rows if row not in mixes and row.workload not in jobs]
+    apart = jobs | promises.promise_workloads(entries_of_workloads)
+    plain = [row for row in rows if row not in mixes and row.workload not in apart]
     return Results(
         root=root,
         config=config,

@@ -23,6 +23,7 @@ from sharebench.model.strategies import control_name
 from sharebench.model.strategy import Strategy
 from sharebench.model.study_config import StudyConfig, has_streams, is_job, sweeps_by_entry, to_json
 from sharebench.model.workload import Workload
+from sharebench.read import promises
 from sharebench.read.figures import catalogue
 from sharebench.read.figures.data import DrawnStudy, Row, load_study, table_rows
 from sharebench.read.figures.looks import COLORS, strategy_label, strategy_looks
@@ -34,10 +35,10 @@ from sharebench.read.text import known_looks
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 SECTIONS = {
     "cards": "The answer",
+    "conformance": "Promises",
     "curves": "Latency and throughput",
     "interference": "Interference",
     "isolation": "Faults",
-    "conformance": "Promises",
     "jobs": "Jobs",
     "advice": "Advice",
     "numbers": "Numbers",
@@ -129,13 +130,14 @@ def report_context(data: Path, results: Path) -> dict[str, Any]:
     names = catalogue.names_for(study.config, study.node["kind"], results / "tables" / "summary.csv")
     script = (TEMPLATES / "report.js").read_text(encoding="utf-8").strip()
     advice_data, entries = advice.advice(study), study.config["workload_catalogue"]
+    tested = promises.promise_workloads(entries)
     return {
         "sections": SECTIONS,
         "open_sections": OPEN_SECTIONS,
         "cards": cards.cards(
             advice_data,
             rows,
-            [name for name in shared if not (study.is_mix(name) or is_job(study.config, name))],
+            [name for name in shared if not (study.is_mix(name) or is_job(study.config, name) or name in tested)],
             sweeps_by_entry(study.config),
         ),
         "sweep_figures": [name for name in SWEEP_FIGURES if name in names],
