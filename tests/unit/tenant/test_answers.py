@@ -1,6 +1,7 @@
 """The fixed prompts that a server is asked: on the request's own API, one at a time, with no load meanwhile."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
@@ -27,7 +28,8 @@ class Model(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     asked: ClassVar[list[dict[str, Any]]] = []
     others: ClassVar[list[int]] = []
-    in_flight = 0
+    # By server: one of an earlier test may still answer requests of the load that went on.
+    in_flight: ClassVar[Counter[object]] = Counter()
     lock = Lock()
     status = 200
 
@@ -35,17 +37,17 @@ class Model(BaseHTTPRequestHandler):
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         choice: dict[str, Any] = {"index": 0, "text": "a b"}
         with Model.lock:
-            Model.in_flight += 1
+            Model.in_flight[self.server] += 1
             if "logprobs" in request:
                 Model.asked.append(request)
-                Model.others.append(Model.in_flight - 1)
+                Model.others.append(Model.in_flight[self.server] - 1)
                 choice["logprobs"] = {"tokens": ["a", "b"], "token_logprobs": [-0.5, float("nan")]}
         body = json.dumps({"choices": [choice]}).encode()
         self.send_response(Model.status if "logprobs" in request else 200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         with Model.lock:
-            Model.in_flight -= 1
+            Model.in_flight[self.server] -= 1
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None: ...
