@@ -17,7 +17,7 @@ from typing import Any, cast
 from aiohttp.http import HttpProcessingError, HttpResponseParser, RawResponseMessage
 
 from tenant.client.events import TokenEvents, error_in_answer
-from tenant.client.wire import Address, Wire, address_of, first_socket, new_socket
+from tenant.client.wire import Address, Wire, address_of, first_socket, keep_stamping, new_socket
 from tenant.contract.requests import error_text
 from tenant.recorder import TokenStream
 from tenant.workload import RequestError
@@ -88,6 +88,7 @@ class Connection:
         self._body: Any = None
         self._document: bytes | None = None
         self._is_used = False
+        self._arrived_ns = 0
 
     # The parser reads these and calls the two methods below; its output is taken at once, so reading never pauses.
     connected = True
@@ -102,13 +103,15 @@ class Connection:
         self._exchange, self._head, self._body, self._document = exchange, None, None, None
         self.wire.send(exchange.content)
 
-    def data_received(self, data: bytes) -> None:
+    def data_received(self, data: bytes, arrived_ns: int | None) -> None:
         exchange = self._exchange
         if exchange is None:
             # The server sent data without a request, so the rest of the connection cannot be trusted either.
             self.wire.close()
             self._client.forget(self)
             return
+        # No step of the computer's clock turns back time.
+        self._arrived_ns = max(self._arrived_ns, exchange.begun_ns, arrived_ns or self._client.now_ns())
         try:
             for head, body in self._parser.feed_data(data)[0]:
                 if head.code == SWITCHING_PROTOCOLS:
@@ -123,7 +126,7 @@ class Connection:
                 return
             piece = self._body.read_nowait()
             if piece and exchange.tokens is not None:
-                exchange.tokens.take(piece, self._client.now_ns())
+                exchange.tokens.take(piece, self._arrived_ns)
             elif self._document is not None:
                 self._document += piece
                 if len(self._document) > MAX_ERROR_DOCUMENT_BYTES:
@@ -156,7 +159,7 @@ class Connection:
         assert self._head is not None
         error = None if self._head.code == exchange.expect_status else f"status {self._head.code}"
         if error is None and exchange.tokens is not None:
-            exchange.tokens.end(self._client.now_ns())
+            exchange.tokens.end(self._arrived_ns)
         elif self._document is not None:
             error = error_in_answer(self._document)
         self._end(error, is_kept=not self._head.should_close)
@@ -167,7 +170,7 @@ class Connection:
         assert exchange is not None
         if is_kept:
             self._client.idle.append(self)
-        self._client.finish(exchange, error)
+        self._client.finish(exchange, error, self._arrived_ns)
         if not is_kept:
             # After the next request has been sent.
             self.wire.close()
@@ -177,6 +180,7 @@ class Connection:
         exchange = self._exchange
         if exchange is None:
             return
+        self._arrived_ns = self._client.now_ns()
         if self._head is None and self._is_used and not self.wire.is_received:
             # The server closed the connection before it saw this request, as servers may between two requests.
             self._exchange = None
@@ -221,6 +225,7 @@ class Client:
         self._name = address
         self._address: Address | None = None
         self._secrets = secrets
+        keep_stamping()
 
     def redact(self, text: str) -> str:
         for secret in self._secrets:
@@ -259,10 +264,9 @@ class Client:
         connection.wire = Wire(self.loop, connecting, connection)
         return connection
 
-    def finish(self, exchange: Exchange, error: str | None) -> None:
-        """End a request; `error` is None if it succeeded."""
-        # `now_ns` is when the loop woke; a request that fails at once began later.
-        exchange.ended_ns = max(exchange.begun_ns, self.now_ns())
+    def finish(self, exchange: Exchange, error: str | None, ended_ns: int = 0) -> None:
+        """End a request, at once without `ended_ns`; `error` is None if it succeeded."""
+        exchange.ended_ns = max(exchange.begun_ns, ended_ns)
         # Cut after the redaction, because a part of a secret would remain otherwise.
         exchange.error = None if error is None else printable(self.redact(error)[:MAX_ERROR_CHARACTERS])
         # The content may be long, and the exchange is kept until it is folded.

@@ -12,6 +12,9 @@ import errno
 import os
 import socket
 import struct
+import time
+from contextlib import suppress
+from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 # Reading takes this much at a time; larger buffers come from fresh pages.
@@ -19,6 +22,10 @@ PIECE_BYTES = 1 << 16
 # Linux's struct tcp_info begins with the state; the number of segments that were not acknowledged follows at byte 24.
 TCP_INFO = struct.Struct("B23xI")
 TCP_CLOSE_WAIT = 8
+# Linux's option for the time at which data arrived, which Python does not name, and the struct timespec that it yields.
+SO_TIMESTAMPNS = 35
+TIMESPEC = struct.Struct("qq")
+ANCILLARY_BYTES = socket.CMSG_SPACE(TIMESPEC.size)
 
 
 class Address(NamedTuple):
@@ -27,7 +34,7 @@ class Address(NamedTuple):
 
 
 class Receiver(Protocol):
-    def data_received(self, data: bytes) -> None: ...
+    def data_received(self, data: bytes, arrived_ns: int | None) -> None: ...
 
     def connection_lost(self, error: Exception | None) -> None:
         """The connection has ended, or could not be made; `error` is None if the other side closed it."""
@@ -49,14 +56,38 @@ def first_socket(host: str, port: int) -> socket.socket:
     raise min(errors, key=lambda error: error.errno != errno.ECONNREFUSED)
 
 
+def stamp_arrivals(receiving: socket.socket) -> None:
+    """Have the kernel note when data arrives, if it can."""
+    with suppress(OSError):
+        receiving.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+
+
+@cache
+def keep_stamping() -> socket.socket:
+    """A socket that is never closed: the kernel notes arrivals while one asks for it, and to begin costs time."""
+    asking = socket.socket()
+    stamp_arrivals(asking)
+    return asking
+
+
+def arrival_ns(ancillary: list[tuple[int, int, bytes]]) -> int | None:
+    """When the last of the data arrived, in monotonic ns; None where the kernel has not noted it."""
+    for _, kind, content in ancillary:
+        if kind == SO_TIMESTAMPNS and len(content) == TIMESPEC.size:
+            seconds, ns = TIMESPEC.unpack(content)
+            # The age first, so that an interruption here makes the arrival late, and not early.
+            age_ns: int = time.time_ns() - 1_000_000_000 * seconds - ns
+            return time.monotonic_ns() - max(0, age_ns)
+    return None
+
+
 def address_of(connected: socket.socket) -> Address:
     return Address(connected.family, connected.getpeername())
 
 
 def new_socket(address: Address) -> socket.socket:
     """A socket that begins to connect, and mostly is connected if the server is on this machine. Raises OSError."""
-    connecting = socket.socket(address.family, socket.SOCK_STREAM)
-    connecting.setblocking(False)
+    connecting = socket.socket(address.family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     code = connecting.connect_ex(address.target)
     if code not in (0, errno.EINPROGRESS):
         connecting.close()
@@ -94,6 +125,7 @@ class Wire:
             # After the first request, which need not wait for it.
             self._is_watched = True
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            stamp_arrivals(self._socket)
             self._loop.add_reader(self._file, self._read)
         if sent < len(data):
             self._unsent = data[sent:]
@@ -106,14 +138,14 @@ class Wire:
 
     def _read(self) -> None:
         try:
-            data = self._socket.recv(PIECE_BYTES)
+            data, ancillary, _, _ = self._socket.recvmsg(PIECE_BYTES, ANCILLARY_BYTES)
         except BlockingIOError:
             return
         except OSError as error:
             self._lose(self._error or error)
             return
         if data:
-            self._receiver.data_received(data)
+            self._receiver.data_received(data, arrival_ns(ancillary))
         else:
             self._lose(self._error)
 

@@ -84,7 +84,7 @@ class MemoryWire:
             return
         self.plan(at_ns, rest)
         if piece:
-            self.connection.data_received(piece)
+            self.connection.data_received(piece, at_ns)
         else:
             self.hang_up()
 

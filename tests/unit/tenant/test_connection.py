@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenant.client.connection import Client, Connection, Exchange
+from tenant.client.wire import SO_TIMESTAMPNS, TIMESPEC, arrival_ns
 from tenant.workload import RequestError
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
@@ -40,7 +41,7 @@ def outcome(pieces: list[bytes], is_stream: bool = False, expect_status: int = 2
     ended: list[Exchange] = []
     connection.send(Exchange(b"", expect_status, is_stream, done=ended.append))
     for piece in pieces:
-        connection.data_received(piece)
+        connection.data_received(piece, None)
     connection.connection_lost(None)
     loop.close()
     (exchange,) = ended
@@ -219,3 +220,71 @@ def test_only_a_request_that_the_server_has_not_read_is_sent_again(ends: str) ->
             connection.wire.close()
         serving.join(10)
     client.loop.close()
+
+
+def test_an_answer_ends_when_it_arrives_however_busy_the_client_is() -> None:
+    answered_ns: list[int] = []
+    has_answered = threading.Event()
+
+    def serve(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(4096)
+            answered_ns.append(time.monotonic_ns())
+            connection.sendall(json_answer(b"{}"))
+            answered_ns.append(time.monotonic_ns())
+            has_answered.set()
+
+    def work() -> None:
+        assert has_answered.wait(10)
+        time.sleep(0.2)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        serving = threading.Thread(target=serve, args=(server,), daemon=True)
+        serving.start()
+        client = client_of(server.getsockname()[1])
+        exchange = Exchange(b"GET / HTTP/1.1\r\n\r\n", 200, is_stream=False)
+        # Once the request has been sent.
+        client.loop.call_soon(client.loop.call_soon, work)
+        client.ask(exchange)
+        serving.join(10)
+    for connection in client.idle:
+        connection.wire.close()
+    client.loop.close()
+    before_ns, after_ns = answered_ns
+    assert exchange.ended_ns is not None
+    # The clocks are read one after another.
+    assert before_ns - 1_000_000 < exchange.ended_ns < after_ns + 100_000_000
+
+
+def test_a_step_of_the_clock_turns_back_no_time() -> None:
+    now_ns = time.time_ns()
+
+    def arrived(ago_ns: int) -> int:
+        ns = arrival_ns([(socket.SOL_SOCKET, SO_TIMESTAMPNS, TIMESPEC.pack(*divmod(now_ns - ago_ns, 10**9)))])
+        assert ns is not None
+        return ns
+
+    hour_ns = 3600 * 10**9
+    assert arrived(hour_ns) < time.monotonic_ns() - hour_ns < arrived(0) - hour_ns + 10**9
+    before_ns = time.monotonic_ns()
+    assert before_ns <= arrived(-hour_ns) <= time.monotonic_ns()
+    assert arrival_ns([]) is None and arrival_ns([(socket.SOL_SOCKET, SO_TIMESTAMPNS, b"")]) is None
+
+
+def test_times_of_pieces_are_after_the_sending_and_ascend() -> None:
+    loop = asyncio.new_event_loop()
+    client = Client(("server", 80), loop, lambda: 7)
+    connection = Connection(client)
+    connection.wire = cast(Any, Sink())
+    exchange = Exchange(b"", 200, is_stream=True, begun_ns=5)
+    connection.send(exchange)
+    stream = b"Content-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    word = b'data: {"choices": [{"text": "x"}]}\n\n'
+    for data, arrived_ns in ((HEAD + stream, 1), *((b"%x\r\n%s\r\n" % (len(word), word), ns) for ns in (2, 9, 8, 11))):
+        connection.data_received(data, arrived_ns)
+    end = b"data: [DONE]\n\n"
+    connection.data_received(b"%x\r\n%s\r\n0\r\n\r\n" % (len(end), end), None)
+    loop.close()
+    assert exchange.error is None and exchange.ended_ns == 11
+    assert list(exchange.stream().times_ns) == [5, 9, 9, 11]  # type: ignore[union-attr]

@@ -165,13 +165,17 @@ def work_before_each_request(served: Served, clock: FakeClock, milliseconds: int
     served._exchange = work  # type: ignore[method-assign]
 
 
-def test_the_clients_own_work_between_requests_of_a_closed_load_is_no_latency(clock: FakeClock, serve: Serve) -> None:
-    served = serve(lambda _: [(20 * MS, OK)], is_stream=False)
+@pytest.mark.parametrize(("in_flight", "answer_ms", "late_ms"), [(1, 20, 5), (4, 1, 19)])
+def test_the_clients_own_work_in_a_closed_load_is_no_latency(
+    clock: FakeClock, serve: Serve, in_flight: int, answer_ms: int, late_ms: int
+) -> None:
+    served = serve(lambda _: [(answer_ms * MS, OK)], is_stream=False)
     work_before_each_request(served, clock, 5)
-    record = measured(served, Load(concurrency=1), clock, 1)
-    assert record["max_seconds"] == pytest.approx(0.02, abs=1e-6)
-    assert record["load"]["in_flight_mean"] == pytest.approx(20 / 25, abs=0.02)
-    assert record["generator"]["lateness_p99_seconds"] == pytest.approx(0.005, rel=0.02)
+    record = measured(served, Load(concurrency=in_flight), clock, 1)
+    assert record["max_seconds"] == pytest.approx(answer_ms / 1000, abs=1e-6)
+    busy = in_flight * answer_ms / (answer_ms + late_ms)
+    assert record["load"]["in_flight_mean"] == pytest.approx(busy, rel=0.03)
+    assert record["generator"]["lateness_p99_seconds"] == pytest.approx(late_ms / 1000, rel=0.02)
 
 
 @pytest.mark.parametrize("microseconds", [1900, 2300, 2700])
