@@ -74,8 +74,9 @@ def main(arguments: list[str]) -> int:
     """Prints the findings and returns the exit status."""
     suffixes = TEXT | {".py"} if "--python" in arguments else TEXT
     named = [name for name in arguments if not name.startswith("-")]
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    files = [name for name in tracked if not SKIPPED.search(name) and Path(name).suffix in suffixes] + ["Makefile"]
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--deduplicate"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    files = [name for name in listed if not SKIPPED.search(name) and Path(name).suffix in suffixes] + ["Makefile"]
     found, phrases = [], patterns()
     for name in named or files:
         text = prose(ROOT / name)
