@@ -6,8 +6,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sharebench.model.strategy import Strategy
-from sharebench.read.decide import elsewhere
+from sharebench.model.strategy import MECHANISMS, Strategy
+from sharebench.read.decide import documented, elsewhere
 from sharebench.read.decide.device import DeviceLimits, device_limits
 from sharebench.read.decide.options import strategy_options
 from sharebench.read.decide.rows import summary_rows
@@ -141,3 +141,7 @@ def test_replicas_that_are_faster_with_less_load_each_are_not_thereby_isolated(o
     summary = summary_rows(pd.DataFrame(rows))
     (mps,) = strategy_options("w", summary, {"mps": strategy("mps")}, A100, NOTHING, True, one_load=one_load)
     assert mps.levels[4].performance.holds == holds
+
+
+def test_every_mechanism_that_shares_has_its_effort() -> None:
+    assert {kind[0] for kind in documented.EFFORTS} == {*MECHANISMS} - {"sequential"}, "a queue shares nothing"
