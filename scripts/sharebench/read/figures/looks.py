@@ -56,7 +56,8 @@ BUILT_IN: Mapping[str, str] = {
     "hami-mig": "HAMi, MIG",
     "volcano-mig": "Volcano, MIG",
 }
-"""Names in prose of the strategies in config/strategies.yaml. The place gives the look, so new ones come last."""
+"""Names in prose of strategies in config/strategies.yaml. The place gives the look, so new ones come last. One that is
+not here has its own name, and a look after these."""
 
 
 @dataclass(frozen=True)
