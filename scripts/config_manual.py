@@ -10,8 +10,10 @@ from typing import Any
 import yaml
 from pydantic.json_schema import GenerateJsonSchema
 
+from sharebench.model.capabilities import unsupported_reason
 from sharebench.model.config import schema as types
 from sharebench.model.config.refusals import LINK
+from sharebench.model.strategy import Strategy
 from sharebench.model.words import quoted
 
 FOLDER = Path(__file__).resolve().parent.parent / "config"
@@ -41,11 +43,15 @@ def manual() -> str:
 
 def names(catalogue: str) -> str:
     entries = yaml.safe_load(BUILT_IN[catalogue].read_text("utf-8"))[catalogue]
-    kinds = {"Built in": False, "Only for clusters": True}
-    listed = {
-        kind: [f"`{name}`" for name in entries if ("access" in entries[name]) == of] for kind, of in kinds.items()
-    }
-    text = " ".join(f"{kind}: {', '.join(group)}." for kind, group in listed.items() if group)
+    of_clusters = [name for name in entries if "access" in entries[name]]
+    hosts = [name for name in entries if name not in of_clusters]
+    groups = {"Built in": hosts, "Only for clusters": of_clusters}
+    if catalogue == "strategy_catalogue":
+        strategies = {name: Strategy(name=name, **entries[name]) for name in hosts}
+        for kind, node in (("simulated", "simulated node"), ("cpu", "CPU stand-in")):
+            lacking = [name for name in hosts if unsupported_reason(kind, strategies[name], None)]
+            groups[f"Not on the {node}"] = lacking
+    text = " ".join(f"{kind}: {', '.join(f'`{name}`' for name in of)}." for kind, of in groups.items() if of)
     return textwrap.fill(text, 120, break_on_hyphens=False) + "\n"
 
 

@@ -32,6 +32,7 @@ def test_a_page_has_its_sections_figure_and_manifests(page: Path) -> None:
     assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE)[: len(SECTIONS)] == SECTIONS
     assert re.search(rf"^!\[.+\]\(figures/{page.stem}\.svg\)$", text, flags=re.MULTILINE)
     assert include.included(text) == text, REBUILD_HINT
+    assert f"(strategies/{page.name})" in (ROOT / "docs" / "README.md").read_text(), "list the page there"
 
 
 def test_every_strategy_is_on_a_page_with_the_manifest_of_each_access() -> None:
