@@ -261,6 +261,17 @@ def test_tenants_that_do_not_fit_on_the_node_fail_preflight(cluster: Cluster) ->
     assert "3 tenants request 24.0 GiB, and other pods leave 22.0 GiB of the node's 32.0 GiB; lower" in text
 
 
+def test_a_low_cpu_limit_is_named_wherever_it_comes_from(cluster: Cluster) -> None:
+    def limited(cpu: str, **options: Any) -> tuple[str, bool]:
+        resources = {"limits": {"cpu": cpu}}
+        return inspected(pod={"spec": {"containers": [{"name": "tenant", "resources": resources}]}}, **options)
+
+    text, is_fit = limited("500m")
+    assert is_fit
+    assert "a CPU limit of 500m stops tenants that spin while they wait for the GPU; give none, or 2" in text
+    assert not any("CPU limit" in each for each, _ in (limited("2"), limited("1", device="cpu"), inspected()))
+
+
 def test_strategies_have_the_order_of_the_config(cluster: Cluster) -> None:
     text, _ = inspected()
     places = [text.index(f"  {name} ") for name in ("exclusive", "time-slicing", "mps")]

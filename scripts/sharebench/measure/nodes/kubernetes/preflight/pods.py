@@ -7,9 +7,15 @@ from sharebench.measure.nodes.kubernetes.access.base import PodNeeds
 from sharebench.measure.nodes.kubernetes.cluster import reservation
 from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused, Json
 from sharebench.measure.nodes.kubernetes.cluster.cluster import Cluster
-from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import is_tolerated
+from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import exact_quantity, is_tolerated
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
-from sharebench.measure.nodes.kubernetes.pods.manifest import CODE_VOLUME, Place, tenant_container, tenant_pod
+from sharebench.measure.nodes.kubernetes.pods.manifest import (
+    CODE_VOLUME,
+    TENANT_CONTAINER,
+    Place,
+    tenant_container,
+    tenant_pod,
+)
 from sharebench.measure.nodes.kubernetes.pods.overlay import apply_overlay
 from sharebench.measure.nodes.kubernetes.pods.program import user_pod
 from sharebench.measure.nodes.kubernetes.preflight import room
@@ -30,6 +36,8 @@ REFERENCES = {
     **dict.fromkeys(("secret", "secretRef", "secretKeyRef"), "secrets"),
     "persistentVolumeClaim": "persistentvolumeclaims",
 }
+# One to spin while the tenant waits for the GPU, and one for its other threads.
+SPINNING_CPUS = 2
 # PyTorch's own image, of any version.
 IMAGE_WITHOUT_AIOHTTP = "pytorch/pytorch"
 
@@ -72,13 +80,14 @@ def workload_rows(study: Study, node: ClusterNode) -> tuple[list[ReportRow], boo
         tolerations = pod["spec"].get("tolerations") or []
         problems = [_taint_problem(taint) for taint in taints if not is_tolerated(taint, tolerations)]
         problems += _client_problems(node, workload)
-        lacking, unknown = _lacking_objects(node.cluster, pod)
+        lacking, notes = _lacking_objects(node.cluster, pod)
         problems += lacking
         try:
-            node.cluster.api.create(node.cluster.tenants_path, pod, dryRun="All")
+            made = node.cluster.api.create(node.cluster.tenants_path, pod, dryRun="All")
+            notes += [] if node.is_mock else _cpu_limit_notes(made)
         except ApiRefused as refused:
             problems.append(str(refused))
-        rows += [ReportRow("", each) for each in [*problems, *unknown]]
+        rows += [ReportRow("", each) for each in [*problems, *notes]]
         is_accepted = is_accepted and not problems
     lines = _room_problems(node, specs, requested)
     return [*rows, *(ReportRow("", line) for line in lines)], is_accepted and not lines
@@ -106,6 +115,17 @@ def _taint_problem(taint: Json) -> str:
         f"the node's taint {taint_text(taint)} keeps it away; "
         f"kubernetes: {{tolerations: [{{key: {taint['key']}, operator: Exists, effect: {taint['effect']}}}]}}"
     )
+
+
+def _cpu_limit_notes(pod: Json) -> list[str]:
+    """A line on a CPU limit that is too low, whether from a manifest, kubernetes.pod or the namespace's LimitRange."""
+    (tenant,) = (each for each in pod["spec"]["containers"] if each["name"] == TENANT_CONTAINER)
+    limit = tenant["resources"].get("limits", {}).get("cpu")
+    if limit is None or exact_quantity(limit) >= SPINNING_CPUS:
+        return []
+    return [
+        f"a CPU limit of {limit} stops tenants that spin while they wait for the GPU; give none, or {SPINNING_CPUS}"
+    ]
 
 
 def _client_problems(node: ClusterNode, workload: Workload) -> list[str]:
