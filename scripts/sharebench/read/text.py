@@ -62,9 +62,9 @@ def caption(*, device: str, window_seconds: float, repeats: int, remarks: Sequen
 
 
 def known_looks(summary: pd.DataFrame, looks: Sequence[MetricLook] = METRIC_LOOKS) -> list[MetricLook]:
-    """Those of the metrics that rows of the summary have, and all that are not optional."""
+    """Those of the metrics that rows of the summary have, and all columns of it that are not optional."""
     known = summary.notna().any()
-    return [look for look in looks if not look.is_optional or known.get(look.metric, False)]
+    return [look for look in looks if known.get(look.metric, False) or (not look.is_optional and look.metric in known)]
 
 
 def summary_markdown(summary: pd.DataFrame, caption: str) -> str:

@@ -14,7 +14,7 @@ from sharebench.read.cells.rows import reduce_record, split_by_workload
 from sharebench.read.cells.slowdown import Baseline, Separability, group_slowdown
 from sharebench.read.columns import STUDY_KINDS, columns, schema
 from sharebench.read.tables.summary import METRICS, summary_table
-from sharebench.read.text import METRIC_LOOKS
+from sharebench.read.text import METRIC_LOOKS, known_looks
 from sharebench.study.cells import Cell
 
 OPTIONAL_METRICS = tuple(set(METRICS) - set(columns("metrics")))
@@ -99,6 +99,11 @@ def test_a_line_of_the_schema_says_how_a_metric_comes_from_the_tenants(monkeypat
     assert {column for _, column in metrics.RULES.values()} <= set(of_cells)
     assert {how for how, _ in metrics.RULES.values()} <= {*metrics.OVER_TENANTS, "device"}
     assert {look.metric for look in METRIC_LOOKS} <= set(METRICS)
+
+
+def test_a_column_that_the_summary_lacks_is_not_shown():
+    shown = known_looks(pd.DataFrame({"slowdown": [math.nan], "goodput_total_hz": [math.nan]}))
+    assert [look.metric for look in shown] == ["slowdown"]
 
 
 def test_slowdowns_in_blocks_are_paired():
