@@ -43,7 +43,7 @@ GPU_FAILURES = [
     ),
     (
         {"tenants.1.cpu.run_queue_seconds": 0.021, "node.kind": "kubernetes"},
-        "cpu_contention", "invalid", pytest.approx(0.0105), "a CPU limit of its pod does that: give none, or more$",
+        "cpu_contention", "invalid", pytest.approx(0.0105), "a CPU limit of its pod can do that: give none, or 2$",
     ),
     (_work(flop=1.06 * FLOP, precision="fp32"), "speed_of_light", "invalid", pytest.approx(1.06), r"1.06 .*\(fp32\)"),
     (_work(bytes=50e6 + 1.06 * (BYTES - 50e6)), "speed_of_light", "invalid", pytest.approx(1.06), "memory"),

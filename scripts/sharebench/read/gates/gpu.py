@@ -44,7 +44,7 @@ def cpu_contention(record: CellRecord) -> Verdict:
     waits = [tenant["cpu"]["run_queue_seconds"] for tenant in record["tenants"] if tenant["cpu"]]
     longest = max((wait / window_seconds(record) for wait in waits if wait is not None), default=None)
     # A tenant spins while it waits for the GPU, so that a limit of one CPU leaves its other threads none.
-    of_pods = "; a CPU limit of its pod does that: give none, or more" * (record["node"]["kind"] == "kubernetes")
+    of_pods = "; a CPU limit of its pod can do that: give none, or 2" * (record["node"]["kind"] == "kubernetes")
     return at_most_if_known(longest, RUN_QUEUE_RATIO, "a tenant waited for a CPU for {:.1%} of the window" + of_pods)
 
 

@@ -120,7 +120,7 @@ def _taint_problem(taint: Json) -> str:
 def _cpu_limit_notes(pod: Json) -> list[str]:
     """A line on a CPU limit that is too low, whether from a manifest, kubernetes.pod or the namespace's LimitRange."""
     (tenant,) = (each for each in pod["spec"]["containers"] if each["name"] == TENANT_CONTAINER)
-    limit = tenant["resources"].get("limits", {}).get("cpu")
+    limit = tenant.get("resources", {}).get("limits", {}).get("cpu")
     if limit is None or exact_quantity(limit) >= SPINNING_CPUS:
         return []
     return [
