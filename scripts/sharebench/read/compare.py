@@ -15,13 +15,14 @@ from sharebench.model.records.references import device_name
 from sharebench.model.records.types import Record
 from sharebench.model.spec import Spec, parse_spec
 from sharebench.read.cells.metrics import MEAN, cell_value, optional_metrics, study_kinds
-from sharebench.read.cells.rows import GROUP_COLUMNS, GroupKey, MeasuredCell, group_by, reduce_record, split_by_workload
+from sharebench.read.cells.rows import GROUP_COLUMNS, GroupKey, MeasuredCell, reduce_record, split_by_workload
 from sharebench.read.cells.slowdown import Baseline, Separability, cell_slowdowns
 from sharebench.read.columns import SLO, STUDY_KINDS, TableRow, csv_text, table_frame
 from sharebench.read.figures.compare import draw
 from sharebench.read.figures.page import save
 from sharebench.read.figures.style import theme
 from sharebench.read.gates.gates import read_judged
+from sharebench.read.grouping import group_by
 from sharebench.read.slo import format_slo, limits_of
 from sharebench.read.statistics.intervals import Place, log_interval, welch_ratio, with_holm
 from sharebench.read.text import compare_markdown

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from sharebench.model.strategies import control_name
-from sharebench.read.cells.rows import group_by
+from sharebench.read.grouping import group_by
 from sharebench.read.statistics.intervals import Estimate, Place, log_interval, welch_ratio
 
 Row = dict[str, Any]

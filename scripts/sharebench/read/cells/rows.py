@@ -1,10 +1,9 @@
 """One record reduced to what the tables need, so that records can stream: thousands are too large to hold."""
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar, cast
+from typing import cast
 
 import numpy as np
 
@@ -34,8 +33,6 @@ STAGE_METRICS = {f"{stage}_{name}": (stage, name) for stage in SAMPLE_SIZE_STAGE
 GroupKey = tuple[str, str, str, int]
 """Strategy, workload, workload of the tenants, and number of tenants of the cell."""
 GROUP_COLUMNS = ("strategy", "workload", "tenant_workload", "replicas")
-Item = TypeVar("Item")
-Key = TypeVar("Key")
 # The independent iterations that each percentile needs.
 NEEDED_COUNT = {name: required_count(q) for name, q in PERCENTILES.items()}
 # With device times for at least this share of its iterations, a tenant's device mean stands for all of them.
@@ -376,11 +373,3 @@ def outcome_columns(
         "n_expected": n_expected,
         "n": len(valid),
     }
-
-
-def group_by(items: Iterable[Item], key: Callable[[Item], Key]) -> defaultdict[Key, list[Item]]:
-    """The items by key, in their order; empty for any other key."""
-    groups: defaultdict[Key, list[Item]] = defaultdict(list)
-    for item in items:
-        groups[key(item)].append(item)
-    return groups

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from sharebench.model.strategies import CONTROL_SUFFIX, control_name, is_control
 from sharebench.read.cells.metrics import MEAN, cell_value
-from sharebench.read.cells.rows import MeasuredCell, group_by
+from sharebench.read.cells.rows import MeasuredCell
+from sharebench.read.grouping import group_by
 from sharebench.read.statistics.intervals import Estimate, log_interval, welch_ratio
 
 # Workload, run and block.

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from sharebench.model.question import ISOLATIONS, MARGIN_PERCENT
-from sharebench.read.cells.rows import group_by
 from sharebench.read.decide.documented import Isolation
+from sharebench.read.grouping import group_by
 from sharebench.read.slo import LATENCY, PART_LABELS, percentile_label
 from sharebench.read.statistics.intervals import Estimate
 

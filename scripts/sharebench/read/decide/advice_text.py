@@ -7,12 +7,12 @@ import pandas as pd
 
 from sharebench.core.console import format_count, wrap_text
 from sharebench.model.strategy import Strategy
-from sharebench.read.cells.rows import group_by
 from sharebench.read.columns import TableRow
 from sharebench.read.decide import documented
 from sharebench.read.decide.advice import Demand, Option, Plan, advise
 from sharebench.read.decide.answers import KINDS, Answer, Kind, PlanLine, verdict_text
 from sharebench.read.decide.cost import HOURS_PER_MONTH
+from sharebench.read.grouping import group_by
 from sharebench.read.slo import LATENCY, dollars_per_million, format_limits
 
 HOLDS_LABELS = {None: "unknown", True: "yes", False: "no"}

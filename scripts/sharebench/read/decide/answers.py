@@ -13,7 +13,6 @@ from pydantic import TypeAdapter
 
 from sharebench.core.console import format_count
 from sharebench.core.files import read_json
-from sharebench.read.cells.rows import group_by
 from sharebench.read.decide.advice import (
     Choice,
     Demand,
@@ -28,6 +27,7 @@ from sharebench.read.decide.advice import (
     turning_points,
 )
 from sharebench.read.decide.cost import HOURS_PER_MONTH
+from sharebench.read.grouping import group_by
 from sharebench.read.quantity import format_quantity
 from sharebench.read.slo import LATENCY, PART_LABELS, dollars_per_million, format_limits, percentile_label
 

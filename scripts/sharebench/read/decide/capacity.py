@@ -8,13 +8,13 @@ from typing import cast
 import pandas as pd
 
 from sharebench.core.console import format_count
-from sharebench.read.cells.rows import group_by
 from sharebench.read.columns import TableRow, table_frame
 from sharebench.read.decide.advice import Demand
 from sharebench.read.decide.documented import MEASURED
 from sharebench.read.decide.options import measured_level
 from sharebench.read.decide.rows import SummaryRow, applying_limits, tenants_in_memory
 from sharebench.read.decide.slo_rate import highest_rate
+from sharebench.read.grouping import group_by
 from sharebench.read.slo import LATENCY, LimitsOf, format_limits
 
 AT_LEAST, NONE = "at least", "none"

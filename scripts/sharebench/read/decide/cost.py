@@ -4,9 +4,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 import pandas as pd
 
-from sharebench.read.cells.rows import group_by
 from sharebench.read.columns import TableRow, table_frame
 from sharebench.read.decide.rows import GOODPUT, TOKENS, TOTAL, SummaryRow, applying_limits
+from sharebench.read.grouping import group_by
 from sharebench.read.slo import LATENCY, LimitsOf, dollars_per_million, format_limits
 from sharebench.read.statistics.intervals import Estimate
 

@@ -18,7 +18,6 @@ from sharebench.model.strategy import Strategy
 from sharebench.model.study_config import StudyConfig, from_json, sweeps_by_entry
 from sharebench.read import promises
 from sharebench.read.cells.metrics import study_kinds
-from sharebench.read.cells.rows import group_by
 from sharebench.read.columns import TableRow, csv_text, read_table, table_frame
 from sharebench.read.decide import advice_text, documented, elsewhere
 from sharebench.read.decide.advice import Demand, Level, Option
@@ -31,6 +30,7 @@ from sharebench.read.decide.options import Terms, hazards, is_alone, strategy_op
 from sharebench.read.decide.relative import jobs_answer, mix_answer
 from sharebench.read.decide.rows import DRAM_ACTIVE, SM_ACTIVE, SummaryRow, applying_limits, summary_rows
 from sharebench.read.finished import NoResults
+from sharebench.read.grouping import group_by
 from sharebench.read.over_one import GroupKey, cell_groups, cells_alone, work_ratio
 from sharebench.read.quantity import format_quantity
 from sharebench.read.slo import LATENCY, format_slo, limits_of, own_limits, slo_limits

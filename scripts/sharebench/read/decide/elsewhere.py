@@ -11,10 +11,10 @@ from sharebench.model.promises import BROKEN
 from sharebench.model.strategies import all_strategies, node_strategies
 from sharebench.model.strategy import Strategy
 from sharebench.model.study_config import StudyConfig, from_json
-from sharebench.read.cells.rows import group_by
 from sharebench.read.columns import read_table
 from sharebench.read.decide.documented import MEASURED, Isolation
 from sharebench.read.decide.rows import SummaryRow, summary_rows, tenants_in_memory
+from sharebench.read.grouping import group_by
 
 DEVICE_FAULTS = frozenset({"illegal-address", "assert"})
 """Faults of a kernel, which MPS reports to all clients of the server (NVIDIA MPS documentation, error containment)."""

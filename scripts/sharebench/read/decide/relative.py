@@ -7,7 +7,6 @@ from types import MappingProxyType
 import pandas as pd
 
 from sharebench.model.strategy import Strategy
-from sharebench.read.cells.rows import group_by
 from sharebench.read.decide import documented
 from sharebench.read.decide.advice import Demand, Level, Option, Plan, advise
 from sharebench.read.decide.answers import (
@@ -24,6 +23,7 @@ from sharebench.read.decide.answers import (
 from sharebench.read.decide.documented import MEASURED, Isolation
 from sharebench.read.decide.options import MAX_ISOLATED_GROWTH, measured_level
 from sharebench.read.decide.rows import SLOWDOWN, STP, SummaryRow, estimate
+from sharebench.read.grouping import group_by
 from sharebench.read.quantity import format_quantity
 from sharebench.read.slo import format_limits
 from sharebench.read.statistics.intervals import Estimate

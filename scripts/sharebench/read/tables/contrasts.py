@@ -5,9 +5,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 import pandas as pd
 
 from sharebench.read.cells.metrics import MEAN, cell_value, optional_metrics
-from sharebench.read.cells.rows import GROUP_COLUMNS, MeasuredCell, group_by
+from sharebench.read.cells.rows import GROUP_COLUMNS, MeasuredCell
 from sharebench.read.cells.slowdown import Baseline, Separability, are_paired, group_ratio
 from sharebench.read.columns import TableRow, table_frame
+from sharebench.read.grouping import group_by
 from sharebench.read.statistics.intervals import with_holm
 from sharebench.study.study import Study
 

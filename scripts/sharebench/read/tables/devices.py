@@ -11,9 +11,10 @@ import pandas as pd
 from sharebench.model import faults
 from sharebench.model.strategies import CONTROL_SUFFIX, is_control
 from sharebench.model.study_config import StudyConfig
-from sharebench.read.cells.rows import GROUP_COLUMNS, GroupKey, MeasuredCell, group_by
+from sharebench.read.cells.rows import GROUP_COLUMNS, GroupKey, MeasuredCell
 from sharebench.read.cells.slowdown import Baseline, cell_slowdowns
 from sharebench.read.columns import TableRow, table_frame
+from sharebench.read.grouping import group_by
 from sharebench.read.statistics.intervals import log_interval
 from sharebench.read.statistics.spread import measure_spread
 from sharebench.read.tables.jobs import JobCell

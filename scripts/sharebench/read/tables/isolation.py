@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from sharebench.model.records.types import FaultOutcome, Record, TenantRecord
-from sharebench.read.cells.rows import group_by
 from sharebench.read.columns import TableRow, table_frame
 from sharebench.read.gates.gates import is_valid
+from sharebench.read.grouping import group_by
 from tenant.contract import Timeline
 
 OUTCOMES = ("unharmed", "slowed", "failed", "unjudged")

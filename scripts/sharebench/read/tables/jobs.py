@@ -13,9 +13,10 @@ import pandas as pd
 from sharebench.model.records.types import Record, TenantRecord
 from sharebench.model.spec import parse_spec
 from sharebench.read.cells.gpu_columns import device_columns, tenant_memory_mib
-from sharebench.read.cells.rows import group_by, outcome_columns
+from sharebench.read.cells.rows import outcome_columns
 from sharebench.read.columns import TableRow, table_frame
 from sharebench.read.gates.gates import is_valid
+from sharebench.read.grouping import group_by
 from sharebench.read.statistics.intervals import Estimate, Place, log_interval, welch_ratio
 from sharebench.study.cells import Cell
 

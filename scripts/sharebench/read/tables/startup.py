@@ -12,8 +12,8 @@ import pandas as pd
 
 from sharebench.model.records.record import window_seconds
 from sharebench.model.records.types import Record, Switch
-from sharebench.read.cells.rows import group_by
 from sharebench.read.columns import TableRow, table_frame
+from sharebench.read.grouping import group_by
 
 StartupPart = Literal[
     "process_seconds", "import_seconds", "context_seconds", "load_seconds", "first_iteration_seconds", "warmup_seconds"

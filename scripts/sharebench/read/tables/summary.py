@@ -22,9 +22,10 @@ from sharebench.read.cells.metrics import (
     percentile_note,
 )
 from sharebench.read.cells.multiprogram import FORMULAS, group_metrics
-from sharebench.read.cells.rows import GROUP_COLUMNS, GroupKey, MeasuredCell, group_by, outcome_columns
+from sharebench.read.cells.rows import GROUP_COLUMNS, GroupKey, MeasuredCell, outcome_columns
 from sharebench.read.cells.slowdown import Baseline, Separability, group_ratio, group_slowdown
 from sharebench.read.columns import SLO, TableRow, columns, table_columns, table_frame
+from sharebench.read.grouping import group_by
 from sharebench.read.slo import dollars_per_million
 from sharebench.read.statistics.intervals import Estimate, Place, log_interval, rate_interval
 from sharebench.study.cells import Cell, pair_name
