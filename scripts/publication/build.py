@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from publication import cross_checks, edition, gates, ready, replication, tables
+from publication import cross_checks, edition, gates, promises, ready, replication, tables
 from publication.documents import BLOCK, documents_with_blocks
 from publication.findings import (
     IMAGE_FOLDER,
@@ -88,6 +88,8 @@ STUDY_BLOCKS: Mapping[str, Callable[[Mapping[str, DataSet]], str]] = {
     "setup": tables.setup_list,
     "devices": tables.devices_table,
     "gates": gates.table,
+    "promises": promises.promises_table,
+    "answers": promises.answers_table,
 }
 """Name of a block → its text from the studies of the publication whose document has it."""
 

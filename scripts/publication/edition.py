@@ -200,8 +200,10 @@ def _format_units(outcome: Outcome, blocks: str) -> str:
 
 
 def editions_table(studies: DataSets, all_studies: DataSets, _: Path) -> str:
-    """Welch's test, with Holm's correction, of each slowdown that earlier editions measured on hosts too."""
-    before = [data for name, data in all_studies.items() if name not in studies and data.device["kind"] == "nvidia"]
+    """Welch's test, with Holm's correction, of each slowdown that was measured on hosts, not later than these studies, too."""
+    first = min(data.measured_on for data in studies.values())
+    hosts = [data for name, data in all_studies.items() if name not in studies and data.device["kind"] == "nvidia"]
+    before = [data for data in hosts if data.measured_on <= first]
     try:
         found = replication.compare_collections(before, list(studies.values()))
     except MissingNumber as missing:

@@ -365,6 +365,22 @@ class DataSet:
             raise MissingNumber(f"the probe of {self.name} has not watched {strategy}")
         return found
 
+    def answers_by_percent(self) -> dict[int, Mapping[str, Any]]:
+        """What was found under each share of the SMs (nodes/answers.json). Raises MissingNumber."""
+        path = self.unpacked / "nodes" / "answers.json"
+        if not path.is_file():
+            raise MissingNumber(f"{self.name} has no nodes/answers.json")
+        return {int(percent): found for percent, found in sorted(read_json(path)["percent"].items(), key=_percent)}
+
+    def plugin_tenants(self, is_wrong: bool) -> list[int]:
+        """Numbers of tenants, 2 to 10, whose share of the SMs by the device plugin gave wrong results, or none."""
+        shares = self.answers_by_percent()
+        return [tenants for tenants in range(2, 11) if bool(shares[100 // tenants]["wrong"]) == is_wrong]
+
+
+def _percent(item: tuple[str, object]) -> int:
+    return int(item[0])
+
 
 def _describe(where: RowFilter) -> str:
     return ", ".join(f"{key} {value}" for key, value in where.items())

@@ -4,7 +4,6 @@ import json
 import sys
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from sharebench.measure.nodes.contract import Grant, NodeError
@@ -54,15 +53,15 @@ def test_the_shares_are_those_of_the_device_plugin_and_steps() -> None:
 
 @pytest.mark.parametrize("wrong", [0, 3])
 def test_the_figure_names_the_shares_that_are_wrong(tmp_path: Path, wrong: int) -> None:
-    for folder in ("nodes", "tables"):
-        (tmp_path / folder).mkdir()
-    probe = {"node": {"product": "A GPU"}, "percent": {"33": {"versions": {"cublas": "130100"}}}}
+    (tmp_path / "nodes").mkdir()
+    same = {"checked": 532, "largest_error": {"fp16": 0.1, "fp32": 0.1}, "versions": {"cublas": "130100"}}
+    shares = {"50": same | {"wrong": []}, "33": same | {"wrong": wrong * [{"precision": "fp16"}]}}
+    probe = {"node": {"product": "A GPU"}, "percent": shares}
     (tmp_path / "nodes" / "answers.json").write_text(json.dumps(probe))
-    rows = [(33, 42, 532, "fp16", wrong, 0.1), (33, 42, 532, "fp32", 0, 0.1), (50, 66, 532, "fp16", 0, 0.1)]
-    pd.DataFrame(rows, columns=answers.COLUMNS).to_csv(tmp_path / "tables" / "answers.csv", index=False)
     with theme():
         page = figure.draw(tmp_path)
         figure.write_figure(tmp_path)
     said = " ".join(page.alt_text)
     assert ("fp16 is wrong under 33 percent" in said) == bool(wrong)
+    assert "fp32 is wrong" not in said
     assert (tmp_path / "figures" / "answers.svg").exists()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sharebench.core.files import Refusal
 from sharebench.read.figures import (
+    answers,
     conformance,
     devices,
     grids,
@@ -35,7 +36,8 @@ DRAWERS: dict[str, Callable[[DrawnStudy], Sheet]] = {
     "startup": startup.startup,
     "isolation": grids.isolation,
     "conformance": conformance.conformance,
-    # Not in the catalogue: these depend on the data, a time-slice probe or several devices.
+    # Not in the catalogue: these depend on the data, a probe or several devices.
+    "answers": answers.answers,
     "timeslice": timeslice.timeslice,
     "strips": timeslice.strips,
     "devices": devices.devices,
