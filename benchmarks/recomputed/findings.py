@@ -120,6 +120,14 @@ def spread_alone(workload: str) -> Expected:
     return [f"{100 * between:.2f}", str(len(by_device)), f"{100 * within:.2f}"]
 
 
+def broken_promises(name: str) -> Expected:
+    """Wrong results with a third of the SMs and of how many, and GB of a neighbour that MPS lets a tenant read."""
+    (limited,), (plain,) = (select(name, each, "conformance", 3) for each in ("mps-limited", "mps"))
+    answers, seen = limited["promises"]["tasks"]["answers"], plain["promises"]["tasks"]["look_shared"]
+    wrong, checked = (sum(map(count, answers)) for count in (lambda own: len(own["wrong"]), lambda own: own["checked"]))
+    return [str(wrong), str(checked), digits(sum(each["shared_found_bytes"] for each in seen) / 1e9)]
+
+
 def replicated(metric: str) -> Expected:
     """How many slowdowns or latencies were re-measured on another host, and how many differ."""
     first, again = (("inference", "interference"), ("inference_again", "interference_again"))
@@ -251,5 +259,6 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
         "**Within 3 s": ["3", "30", *with_ends(*kept, short)],
         "**With seven tenants an inference": with_ends(yolos, resnet),
         "*Measured:* one iteration": with_ends(*joules, resnet, huge),
+        "**One promise was": broken_promises(data_set("promised")),
     }
     return {("docs/findings.md", "", start): numbers for start, numbers in lines.items()}
