@@ -200,7 +200,7 @@ def _format_units(outcome: Outcome, blocks: str) -> str:
 
 
 def editions_table(studies: DataSets, all_studies: DataSets, _: Path) -> str:
-    """Welch's test, with Holm's correction, of each slowdown that was measured on hosts, not later than these studies, too."""
+    """Welch's test, with Holm's correction, of each slowdown that was measured on hosts, and not later, too."""
     first = min((data.measured_on for data in studies.values()), default="")
     hosts = [data for name, data in all_studies.items() if name not in studies and data.device["kind"] == "nvidia"]
     before = [data for data in hosts if data.measured_on <= first]

@@ -7,7 +7,8 @@ import pandas as pd
 
 from publication.numbers import DataSet
 from publication.tables import markdown
-from sharebench.model.promises import BROKEN, KEPT, promises
+from sharebench.model.promises import BROKEN, KEPT
+from sharebench.read.figures.conformance import promise_label
 from sharebench.read.figures.data import table_rows
 from sharebench.read.report.words import format_number
 
@@ -20,10 +21,8 @@ def promises_table(datasets: Mapping[str, DataSet]) -> str:
     strategies = list(dict.fromkeys(table["strategy"]))
     rows = []
     for name, own in table.groupby("promise", sort=False):
-        promise, _, kind = str(name).partition(" ")
         found = {row["strategy"]: _text(row) for row in table_rows(own)}
-        title = f"{promises()[promise].title}{f': {kind}' if kind else ''}, {promises()[promise].unit}"
-        rows.append({"promise": title} | {f"`{each}`": found.get(each, "") for each in strategies})
+        rows.append({"promise": promise_label(str(name))} | {f"`{each}`": found.get(each, "") for each in strategies})
     return markdown(rows)
 
 

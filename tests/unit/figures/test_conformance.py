@@ -52,7 +52,11 @@ def tested(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_cell_shows_the_worst_number_and_its_colour(tested: Path) -> None:
     page = conformance.conformance(data.load_study(tested, tested))
     (ax,) = page.axes
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["share", "answers", "fault killed"]
+    assert [label.get_text() for label in ax.get_yticklabels()] == [
+        "share of the SMs (% of the share)",
+        "right answers (wrong results)",
+        "faults are contained, killed (harmed neighbours)",
+    ]
     strategies = [label.get_text() for label in ax.get_xticklabels()]
     shown = {(strategies[round(x)], round(y)): text.get_text() for text in ax.texts for x, y in [text.get_position()]}
     assert shown["MPS", 1] == "127 (× 3)"

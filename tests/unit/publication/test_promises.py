@@ -30,9 +30,9 @@ def test_a_promise_has_its_number_and_the_verdict_where_it_is_made() -> None:
     lines = promises.promises_table(study(table, {})).splitlines()
     assert lines[0] == "| promise | `mps-limited` | `mps` |"
     assert lines[2:] == [
-        "| fair shares, ratio | 1, kept | 1.25 |",
-        "| right answers, wrong results | **369, broken** |  |",
-        "| faults are contained: killed, harmed neighbours |  | 1 |",
+        "| fair shares (ratio) | 1, kept | 1.25 |",
+        "| right answers (wrong results) | **369, broken** |  |",
+        "| faults are contained, killed (harmed neighbours) |  | 1 |",
     ]
 
 

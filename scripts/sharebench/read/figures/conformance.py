@@ -4,7 +4,7 @@ import math
 
 from matplotlib.patches import Rectangle
 
-from sharebench.model.promises import BROKEN, KEPT, NOT_MEASURED, NOT_PROMISED
+from sharebench.model.promises import BROKEN, KEPT, NOT_MEASURED, NOT_PROMISED, promises
 from sharebench.read.figures.data import DrawnStudy, Row, table_rows
 from sharebench.read.figures.grids import CHARACTER_INCHES, label_grid, write_centred
 from sharebench.read.figures.looks import strategy_label
@@ -15,26 +15,28 @@ from sharebench.read.figures.style import SMALL_POINTS
 COLORS = {KEPT: "#cfe0f2", BROKEN: "#7d1d3f", NOT_PROMISED: "#dcdcdc", NOT_MEASURED: "white"}
 WORST_FIRST = (BROKEN, NOT_MEASURED, KEPT, NOT_PROMISED)
 COLUMN_INCHES, ROW_INCHES = 0.95, 0.3
+LEGEND = "Blue: kept; dark red: broken; grey: not promised; white: not measured. In brackets the number of tenants."
 
 
 def conformance(study: DrawnStudy) -> Sheet:
     """Of several repeats and numbers of tenants a cell shows the worst, with the number of tenants."""
     table = study.table("conformance")
-    strategies, promises = study.strategies(table), list(dict.fromkeys(table["promise"]))
-    left = 0.3 + CHARACTER_INCHES * max(map(len, promises), default=0)
+    strategies, names = study.strategies(table), list(dict.fromkeys(table["promise"]))
+    labels = list(map(promise_label, names))
+    left = 0.3 + CHARACTER_INCHES * max(map(len, labels), default=0)
     page = study_sheet(
         study,
         "conformance",
-        min(1, len(promises)),
+        min(1, len(names)),
         "nothing was measured",
-        note=study.not_shown,
+        note=f"{LEGEND} {study.not_shown}".strip(),
         width_inches=min(PAGE_INCHES, max(3.5, left + 0.3 + COLUMN_INCHES * len(strategies))),
-        panel_inches=ROW_INCHES * max(len(promises), 1),
+        panel_inches=ROW_INCHES * max(len(names), 1),
     )
-    if not promises:
+    if not names:
         return page
     (ax,) = page.axes
-    for y, promise in enumerate(promises):
+    for y, promise in enumerate(names):
         for x, strategy in enumerate(strategies):
             rows = table_rows(table[(table["promise"] == promise) & (table["strategy"] == strategy)])
             if not rows:
@@ -45,9 +47,16 @@ def conformance(study: DrawnStudy) -> Sheet:
             text = number_text(row)
             page.alt_text.append(f"{strategy}, {promise}: {row['verdict']}, {text}")
             write_centred(ax, x, y, text, SMALL_POINTS, "white" if row["verdict"] == BROKEN else "black")
-    ax.set(xlim=(-0.5, len(strategies) - 0.5), ylim=(len(promises) - 0.5, -0.5))
-    label_grid(ax, list(map(strategy_label, strategies)), promises)
+    ax.set(xlim=(-0.5, len(strategies) - 0.5), ylim=(len(names) - 0.5, -0.5))
+    label_grid(ax, list(map(strategy_label, strategies)), labels)
     return page
+
+
+def promise_label(name: str) -> str:
+    """What a row of the table is about, with its unit: `right answers (wrong results)`."""
+    promise, _, kind = name.partition(" ")
+    about = promises()[promise]
+    return f"{about.title}{f', {kind}' if kind else ''} ({about.unit.replace('percent', '%')})"
 
 
 def number_text(row: Row) -> str:
