@@ -67,6 +67,11 @@ def test_a_cell_shows_the_worst_number_and_its_colour(tested: Path) -> None:
     assert len({patch.get_facecolor() for patch in ax.patches}) == 4
 
 
+def test_many_bytes_fit_into_a_cell() -> None:
+    assert conformance.number_text({"measured": 1297612800.0, "replicas": 3}) == "1.3e9 (× 3)"
+    assert conformance.promise_label("utilisation") == "utilisation of a tenant (percentage points)"
+
+
 def test_the_report_names_what_is_broken_first(tested: Path) -> None:
     context = report.report_context(tested, tested)
     found = context["conformance"]

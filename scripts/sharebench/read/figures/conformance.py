@@ -56,10 +56,11 @@ def promise_label(name: str) -> str:
     """What a row of the table is about, with its unit: `right answers (wrong results)`."""
     promise, _, kind = name.partition(" ")
     about = promises()[promise]
-    return f"{about.title}{f', {kind}' if kind else ''} ({about.unit.replace('percent', '%')})"
+    return f"{about.title}{f', {kind}' if kind else ''} ({about.unit.replace('percent of', '% of')})"
 
 
 def number_text(row: Row) -> str:
     """The measured number of a row with three digits, and the number of its tenants."""
     value = row["measured"]
-    return "–" if math.isnan(value) else f"{value:.3g} (× {row['replicas']})"
+    text = f"{value:.3g}".replace("e+0", "e")
+    return "–" if math.isnan(value) else f"{text} (× {row['replicas']})"
