@@ -71,4 +71,6 @@ def closing_line(verdicts: Iterable[str]) -> str:
     verdicts = list(verdicts)
     broken, missing = verdicts.count(BROKEN), verdicts.count(NOT_MEASURED)
     text = f"{broken} promise{'s' * (broken != 1)} broken"
-    return f"{text}{f', {missing} not measured' * bool(missing)}, {verdicts.count(KEPT)} kept"
+    bare = verdicts.count(NOT_PROMISED)
+    text += f", {missing} not measured" * bool(missing)
+    return f"{text}, {verdicts.count(KEPT)} kept" + f", {bare} not promised" * bool(bare)

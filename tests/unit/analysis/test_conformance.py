@@ -54,6 +54,13 @@ def rows(changed: Any) -> Any:
     return table[table["strategy"] == changed["cell"]["strategy"]].set_index("promise")
 
 
+def test_results_and_bytes_have_the_number_of_those_that_were_looked_at() -> None:
+    changed = record(LIMITED, 3, 200)
+    changed["promises"]["tasks"]["look_after_end"] = [{"tenant": 0, "found_bytes": 0, "looked_bytes": GIB}]
+    changed["promises"]["tasks"]["look_shared"] = [{"tenant": 0, "shared_found_bytes": 0, "shared_looked_bytes": 64}]
+    assert rows(changed)["of"].dropna().to_dict() == {"answers": 3 * 532, "bytes": GIB + 64}
+
+
 def test_a_strategy_that_keeps_all_its_promises() -> None:
     table = rows(record(LIMITED, 3, 200))
     assert list(table.index) == list(MEASURES)
@@ -227,7 +234,7 @@ def test_junit_has_a_failure_for_each_broken_promise() -> None:
 
 
 def test_the_closing_line_counts() -> None:
-    assert closing_line(["kept", "broken", "not promised"]) == "1 promise broken, 1 kept"
+    assert closing_line(["kept", "broken", "not promised"]) == "1 promise broken, 1 kept, 1 not promised"
     assert closing_line(["kept", "not measured"]) == "0 promises broken, 1 not measured, 1 kept"
 
 

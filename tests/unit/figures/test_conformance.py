@@ -31,7 +31,7 @@ ROWS = [
     row("share", "time-slicing", "not promised", 31.4, promised=False),
     row("share", "mps", "kept", 98.25),
     row("answers", "time-slicing", "kept", 0),
-    row("answers", "mps", "broken", 127),
+    row("answers", "mps", "broken", 127, of=1596),
     row("answers", "mps", "kept", 0, replicas=2),
     row("fault killed", "mps", "not measured", None, reason="the fault did not happen"),
 ]
@@ -75,11 +75,12 @@ def test_many_bytes_fit_into_a_cell() -> None:
 def test_the_report_names_what_is_broken_first(tested: Path) -> None:
     context = report.report_context(tested, tested)
     found = context["conformance"]
-    assert found.summary == "1 promise broken, 1 not measured, 3 kept"
+    assert found.summary == "1 promise broken, 1 not measured, 3 kept, 1 not promised"
     assert [(each["strategy"], each["title"]) for each in found.broken] == [("mps", "right answers")]
     report.write_report(tested, tested)
     text = (tested / "report.html").read_text()
-    assert "mps × 3 breaks “right answers”." in text
+    assert "MPS × 3 breaks “right answers”.</strong> Measured: 127 wrong results of 1596; promised: at most 0" in text
+    assert "<small>of 1596</small>" in text and text.count("<small>of ") == 1
     assert "faults are contained: killed" in text
 
 

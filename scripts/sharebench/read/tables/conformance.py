@@ -154,6 +154,15 @@ def _bytes(cell: ConformanceCell) -> float | None:
     return sum(found) if found else None
 
 
+def _looked_at(name: str, cell: ConformanceCell) -> float | None:
+    """How many results were checked, or bytes looked into; None for other promises."""
+    tasks, keys = {
+        "answers": (("answers",), ("checked",)),
+        "bytes": (FOUND_TASKS, ("looked_bytes", "shared_looked_bytes")),
+    }.get(name, ((), ()))
+    return sum(value for task in tasks for key in keys for value in cell.task(task, key)) or None
+
+
 def _fair(cell: ConformanceCell) -> float | None:
     _check_neighbour(cell)
     shares, rates_hz = cell.shares_percent(), cell.rates_hz
@@ -236,7 +245,7 @@ def _rows(records: Sequence[Record]) -> Iterator[TableRow]:
                     measured = measure(cell)
                 except NotMeasured as problem:
                     reason = str(problem)
-                yield _row(name, promises()[name], record, measured, reason)
+                yield _row(name, promises()[name], record, measured, reason) | {"of": _looked_at(name, cell)}
         elif record["status"] not in ("infeasible", "not-measured"):
             for name in MEASURES:
                 yield _row(name, promises()[name], record, 0.0 if name == "start" else None, record["reason"])

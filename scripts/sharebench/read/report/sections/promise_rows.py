@@ -5,13 +5,15 @@ from typing import NamedTuple
 from sharebench.model.promises import BROKEN, closing_line, promises
 from sharebench.model.study_config import has_conformance
 from sharebench.read.figures.data import DrawnStudy, Row, table_rows
+from sharebench.read.grouping import group_by
 
 
 class PromiseRows(NamedTuple):
     summary: str
     broken: list[Row]
     """The rows that a reader must know, with the `title` and the `meaning` of each promise."""
-    rows: list[Row]
+    promises: list[list[Row]]
+    """The rows of each promise."""
 
 
 def promise_rows(study: DrawnStudy) -> PromiseRows | None:
@@ -24,4 +26,5 @@ def promise_rows(study: DrawnStudy) -> PromiseRows | None:
         promise = promises()[name]
         row |= {"title": f"{promise.title}: {kind}" if kind else promise.title, "meaning": promise.meaning}
     broken = [row for row in rows if row["verdict"] == BROKEN]
-    return PromiseRows(closing_line(row["verdict"] for row in rows), broken, rows)
+    own = group_by(rows, lambda row: row["promise"])
+    return PromiseRows(closing_line(row["verdict"] for row in rows), broken, list(own.values()))
