@@ -82,7 +82,7 @@ findings: $(VENV)/run.stamp
 	@$(BIN)/python scripts/documents.py results/paper/together/repository --write
 
 test: lint
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "$(MARKS)" --ignore=tests/cluster
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "$(MARKS)" --ignore=tests/cluster $(ARGS)
 
 test-thorough: $(VENV)/dev.stamp
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m thorough --ignore=tests/cluster
