@@ -261,8 +261,9 @@ class Edition:
         # Roots that it does not measure may have been frozen again.
         there = [part for part in self.parts if any(visit.glob("probe-*" if part.is_probe else part.study_name))]
         measured = {root for part in there for root in roots_of(part)}
-        before, now = ({root: frozen["roots"].get(root) for root in measured} for frozen in (was, self.was_frozen))
-        if before != now or was["packages"] != self.was_frozen["packages"]:
+        now, before = self.was_frozen["roots"], self.was_frozen.get("before", {})
+        is_known = all(was["roots"].get(root) in (now.get(root), *before.get(root, ())) for root in measured)
+        if not is_known or was["packages"] != self.was_frozen["packages"]:
             raise Refusal(f"{path}: measured by other code than {self.folder / FROZEN} has")
         device = next(iter(sorted(visit.glob("*/nodes/device.json"))))
         edition = replace(self, publication=publication_of(read_json(device, "node")["node"]["product"]))

@@ -32,6 +32,8 @@ FIRST_FINAL_STATUS = 200
 FIRST_STATUS_OF_NO_SUCCESS = 300
 MAX_ERROR_DOCUMENT_BYTES = 1 << 14
 SWITCHING_PROTOCOLS = 101
+# An answer may come before its request is noted as begun. Longer before, it is a step of the computer's clock.
+MOST_EARLY_NS = 1_000_000
 HTTP_BEGIN = b"HTTP/1."
 
 
@@ -110,8 +112,10 @@ class Connection:
             self.wire.close()
             self._client.forget(self)
             return
+        if arrived_ns is None or arrived_ns < exchange.begun_ns - MOST_EARLY_NS:
+            arrived_ns = self._client.now_ns()
         # No step of the computer's clock turns back time.
-        self._arrived_ns = max(self._arrived_ns, exchange.begun_ns, arrived_ns or self._client.now_ns())
+        self._arrived_ns = max(self._arrived_ns, exchange.begun_ns, arrived_ns)
         try:
             for head, body in self._parser.feed_data(data)[0]:
                 if head.code == SWITCHING_PROTOCOLS:
@@ -249,7 +253,7 @@ class Client:
             connection = self.new_connection()
         except OSError as error:
             exchange.is_unreachable = True
-            self.loop.call_soon(self.finish, exchange, error_text(error))
+            self.loop.call_soon(self.finish, exchange, error_text(error), self.now_ns())
         else:
             connection.send(exchange)
 

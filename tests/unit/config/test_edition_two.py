@@ -94,6 +94,15 @@ def test_a_rehearsal_is_not_merged(edition: Edition, tmp_path: Path, monkeypatch
         list(edition.merge(made))
 
 
+@pytest.mark.parametrize("path", sorted(visit.REPOSITORY.glob("published/*/visits/*.zip")), ids=lambda path: path.stem)
+def test_the_code_of_each_published_visit_is_frozen_or_was_before(
+    edition: Edition, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Edition, "publish", lambda _, names: iter([str(names)]))
+    (studies,) = edition.merge(path)
+    assert "sentinel" in studies or "llm" in studies
+
+
 @pytest.mark.parametrize(
     ("product", "folder"),
     [("NVIDIA H100 80GB HBM3", "h100"), ("NVIDIA H200", "h200-two"), ("A100 80GB PCIe (simulated)", "a100")],

@@ -288,3 +288,18 @@ def test_times_of_pieces_are_after_the_sending_and_ascend() -> None:
     loop.close()
     assert exchange.error is None and exchange.ended_ns == 11
     assert list(exchange.stream().times_ns) == [5, 9, 9, 11]  # type: ignore[union-attr]
+
+
+def test_an_answer_that_came_long_before_its_request_ends_when_the_client_woke() -> None:
+    """The computer's clock went forward between its arrival and the look at it."""
+    loop = asyncio.new_event_loop()
+    connection = Connection(Client(("server", 80), loop, lambda: 2 * 10**9))
+    connection.wire = cast(Any, Sink())
+    for early_ns, ended_ns in ((10**9, 2 * 10**9), (10**5, 10**9)):
+        exchange = Exchange(b"", 200, is_stream=False, begun_ns=10**9)
+        connection.send(exchange)
+        connection.data_received(json_answer(b"{}"), 10**9 - early_ns)
+        assert (exchange.error, exchange.ended_ns) == (None, ended_ns)
+        connection = Connection(Client(("server", 80), loop, lambda: 2 * 10**9))
+        connection.wire = cast(Any, Sink())
+    loop.close()
