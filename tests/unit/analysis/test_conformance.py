@@ -1,6 +1,7 @@
 """tables/conformance.csv: one breach of each promise, planted in the records of a strategy that otherwise keeps all."""
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Any
 from xml.etree import ElementTree
@@ -59,6 +60,21 @@ def test_results_and_bytes_have_the_number_of_those_that_were_looked_at() -> Non
     changed["promises"]["tasks"]["look_after_end"] = [{"tenant": 0, "found_bytes": 0, "looked_bytes": GIB}]
     changed["promises"]["tasks"]["look_shared"] = [{"tenant": 0, "shared_found_bytes": 0, "shared_looked_bytes": 64}]
     assert rows(changed)["of"].dropna().to_dict() == {"answers": 3 * 532, "bytes": GIB + 64}
+
+
+def test_a_tenant_that_gets_nothing_breaks_fair_shares() -> None:
+    changed = record(LIMITED, 3, 200)
+    changed["tenants"][1]["count"] = 0
+    assert rows(changed).loc["fair", ["measured", "verdict"]].to_list() == [math.inf, "broken"]
+
+
+def test_the_reason_names_who_does_not_know_the_processes() -> None:
+    changed = record(LIMITED, 3, 200)
+    changed["promises"]["visible"] = [{"memory_bytes": GIB, "utilisation_percent": None}] * 3
+    assert rows(changed).loc["utilisation", "reason"] == "the driver gives no utilisation of its tenants"
+    changed["promises"]["visible"] = []
+    changed["node"]["kind"] = "simulated"
+    assert rows(changed).loc["visible", "reason"].startswith("simulated lists no processes of a GPU; ")
 
 
 def test_a_strategy_that_keeps_all_its_promises() -> None:

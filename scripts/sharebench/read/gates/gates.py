@@ -347,7 +347,7 @@ def _by_name(*checks: Check) -> dict[str, Check]:
 
 # Each gate is a function with its name; records list the gates in this order.
 MACHINE = _by_name(_cpu_stolen, _cpu_throttled, _clock_error, gpu.gpu_slowdown, gpu.foreign_process, gpu.cpu_contention)
-"""Gates that fail where the machine was not fit to measure times, whatever its tenants did."""
+"""Gates that fail where a time says more of the machine, or of a pod's limits, than of a strategy."""
 INVALID = (
     _by_name(
         _evidence,

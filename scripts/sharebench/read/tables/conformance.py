@@ -167,7 +167,9 @@ def _fair(cell: ConformanceCell) -> float | None:
     _check_neighbour(cell)
     shares, rates_hz = cell.shares_percent(), cell.rates_hz
     is_equal = shares is None or len(set(shares)) == 1
-    return max(rates_hz) / min(rates_hz) if is_equal and min(rates_hz) else None
+    if not is_equal or not max(rates_hz):
+        return None
+    return max(rates_hz) / min(rates_hz) if min(rates_hz) else math.inf
 
 
 def _light(cell: ConformanceCell) -> float | None:
@@ -184,7 +186,7 @@ def _p99_seconds(window: PhaseWindow) -> float | None:
 
 def _listed(cell: ConformanceCell) -> Sequence[VisibleProcess | None]:
     if not cell.found["visible"]:
-        raise NotMeasured("pods do not list the GPU's processes; measure it on the GPU's host, with node: nvidia")
+        raise NotMeasured(f"{cell.record['node']['kind']} lists no processes of a GPU; measure it with node: nvidia")
     return cell.found["visible"]
 
 
@@ -196,7 +198,9 @@ def _visible(cell: ConformanceCell) -> float | None:
 def _utilisation(cell: ConformanceCell) -> float | None:
     used = [each and each["utilisation_percent"] for each in _listed(cell)]
     rates_hz = cell.rates_hz
-    if not cell.alone_hz or any(each is None for each in used):
+    if any(each is None for each in used):
+        raise NotMeasured("the driver gives no utilisation of its tenants")
+    if not cell.alone_hz:
         return None
     truth = [100 * hz / cell.alone_hz for hz in rates_hz]
     return max(abs(float(each or 0) - true) for each, true in zip(used, truth, strict=True))
