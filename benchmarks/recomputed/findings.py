@@ -121,11 +121,14 @@ def spread_alone(workload: str) -> Expected:
 
 
 def broken_promises(name: str) -> Expected:
-    """Wrong results with a third of the SMs and of how many, and GB of a neighbour that MPS lets a tenant read."""
-    (limited,), (plain,) = (select(name, each, "conformance", 3) for each in ("mps-limited", "mps"))
-    answers, seen = limited["promises"]["tasks"]["answers"], plain["promises"]["tasks"]["look_shared"]
+    """Wrong results with a third of the SMs, of how many, and how many % of shared memory had a neighbour's pattern."""
+    strategies = ("mps-limited", "mps", "time-slicing", "green-contexts")
+    limited, *others = (select(name, each, "conformance", 3)[0]["promises"]["tasks"] for each in strategies)
+    answers = limited["answers"]
+    shared = [each["look_shared"][0] for each in (others[0], limited, *others[1:])]
     wrong, checked = (sum(map(count, answers)) for count in (lambda own: len(own["wrong"]), lambda own: own["checked"]))
-    return [str(wrong), str(checked), digits(sum(each["shared_found_bytes"] for each in seen) / 1e9)]
+    percents = (100 * each["shared_found_bytes"] / each["shared_looked_bytes"] for each in shared)
+    return [str(wrong), str(checked), *(digits(each) if each else "0" for each in percents)]
 
 
 def replicated(metric: str) -> Expected:

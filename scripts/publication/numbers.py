@@ -377,6 +377,12 @@ class DataSet:
         shares = self.answers_by_percent()
         return [tenants for tenants in range(2, 11) if bool(shares[100 // tenants]["wrong"]) == is_wrong]
 
+    def shared_memory_percent(self, strategy: str) -> str:
+        """How much of the SMs' shared memory had a neighbour's pattern, of what a conformance cell looked at."""
+        (looks,) = self.records(strategy=strategy, workload="conformance")["promises.tasks.look_shared"]
+        found, seen = (sum(each[f"shared_{key}_bytes"] for each in looks) for key in ("found", "looked"))
+        return format_number(100 * found / seen).removesuffix(".00")
+
 
 def _percent(item: tuple[str, object]) -> int:
     return int(item[0])
