@@ -89,6 +89,7 @@ rule measure_answers:
 rule probe_answers:
     input:
         "<results>/nodes/answers.json",
+        "<results>/tables/answers.csv",
     output:
         expand("<results>/figures/answers.{suffix}", suffix=["svg", "pdf", "png"]),
     log:

@@ -248,7 +248,7 @@ def test_a_scatter_panel_has_one_metric_across_and_one_up(study: data.DrawnStudy
 
 
 def test_every_figure_of_the_catalogue_can_be_drawn() -> None:
-    assert list(draw.DRAWERS) == [*catalogue.ENTRIES, "timeslice", "strips", "devices"]
+    assert list(draw.DRAWERS) == [*catalogue.ENTRIES, "answers", "timeslice", "strips", "devices"]
     assert all(drawer.__name__ == name.replace("-", "_") for name, drawer in draw.DRAWERS.items())
 
 
