@@ -187,6 +187,8 @@ def _limits(texts: Sequence[str]) -> dict[str, object]:
     """The config's key `slo`; what is before the last dot is a workload."""
     slo: dict[str, Any] = {"workloads": {}}
     for key, value in _pairs("slo", texts, "PART=MS, such as latency_ms=50").items():
+        if not value:
+            raise Refusal(f"--slo {key}=: no value; to ask without a limit, give none")
         name, dot, part = key.rpartition(".")
         (slo["workloads"].setdefault(name, {}) if dot else slo)[part] = value
     return slo

@@ -268,7 +268,10 @@ def test_a_low_cpu_limit_is_named_wherever_it_comes_from(cluster: Cluster) -> No
 
     text, is_fit = limited("500m")
     assert is_fit
-    assert "a CPU limit of 500m stops tenants that spin while they wait for the GPU; give none, or 2" in text
+    assert (
+        "a CPU limit of 500m stops tenants that spin while they wait for the GPU; give none or 2 in the manifest, "
+        in text
+    )
     assert not any("CPU limit" in each for each, _ in (limited("2"), limited("1", device="cpu"), inspected()))
 
 

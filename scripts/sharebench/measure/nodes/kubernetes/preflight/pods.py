@@ -124,7 +124,8 @@ def _cpu_limit_notes(pod: Json) -> list[str]:
     if limit is None or exact_quantity(limit) >= SPINNING_CPUS:
         return []
     return [
-        f"a CPU limit of {limit} stops tenants that spin while they wait for the GPU; give none, or {SPINNING_CPUS}"
+        f"a CPU limit of {limit} stops tenants that spin while they wait for the GPU; give none or {SPINNING_CPUS} "
+        "in the manifest, kubernetes.pod or the LimitRange"
     ]
 
 
