@@ -75,7 +75,7 @@ def main(arguments: list[str]) -> int:
     suffixes = TEXT | {".py"} if "--python" in arguments else TEXT
     named = [name for name in arguments if not name.startswith("-")]
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--deduplicate"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     files = [name for name in listed if not SKIPPED.search(name) and Path(name).suffix in suffixes] + ["Makefile"]
     found, phrases = [], patterns()
     for name in named or files:
