@@ -16,7 +16,7 @@ from sharebench.read.grouping import group_by
 from sharebench.read.slo import LATENCY, dollars_per_million, format_limits
 
 HOLDS_LABELS = {None: "unknown", True: "yes", False: "no"}
-NO_ADVICE = "none: but for tests of promises nothing was run under a strategy that shares"
+NO_ADVICE = "none: except tests of promises, nothing was run under a strategy that shares"
 
 
 def describe_question(demand: Demand, slo: str) -> str:
