@@ -89,6 +89,7 @@ rule measure_answers:
 rule probe_answers:
     input:
         "<results>/nodes/answers.json",
+        # Only measure_answers makes it, and nodes/answers.json alone could also be a strategy's state.
         "<results>/tables/answers.csv",
     output:
         expand("<results>/figures/answers.{suffix}", suffix=["svg", "pdf", "png"]),
