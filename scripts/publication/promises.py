@@ -17,7 +17,9 @@ CONFORMANCE = "conformance"
 
 def promises_table(datasets: Mapping[str, DataSet]) -> str:
     """Promise × strategy, each with what was measured and, where the strategy makes the promise, the verdict."""
-    table = _own(datasets).table(CONFORMANCE)
+    if (study := _own(datasets)) is None:
+        return markdown([])
+    table = study.table(CONFORMANCE)
     strategies = list(dict.fromkeys(table["strategy"]))
     rows = []
     for name, own in table.groupby("promise", sort=False):
@@ -35,7 +37,8 @@ def _text(row: Mapping[Any, Any]) -> str:
 
 def answers_table(datasets: Mapping[str, DataSet]) -> str:
     """Wrong results by the share of the SMs that an MPS client has."""
-    shares = _own(datasets).answers_by_percent()
+    study = _own(datasets)
+    shares = {} if study is None else study.answers_by_percent()
     return markdown(
         [
             {"% of the SMs": str(percent), "SMs": str(found["sm_count"]), "wrong": f"{len(found['wrong'])}"}
@@ -44,5 +47,5 @@ def answers_table(datasets: Mapping[str, DataSet]) -> str:
     )
 
 
-def _own(datasets: Mapping[str, DataSet]) -> DataSet:
-    return next(data for name, data in datasets.items() if name.endswith(f"/{CONFORMANCE}"))
+def _own(datasets: Mapping[str, DataSet]) -> DataSet | None:
+    return next((data for name, data in datasets.items() if name.endswith(f"/{CONFORMANCE}")), None)

@@ -36,6 +36,11 @@ def test_a_promise_has_its_number_and_the_verdict_where_it_is_made() -> None:
     ]
 
 
+@pytest.mark.parametrize("block", [promises.promises_table, promises.answers_table])
+def test_without_a_conformance_study_a_block_says_so(block: Any) -> None:
+    assert block({"gpu/core": SimpleNamespace()}) == "Nothing is published here yet."
+
+
 def test_the_map_has_a_line_for_each_share() -> None:
     shares = {33: {"sm_count": 42, "wrong": [{}] * 3}, 50: {"sm_count": 66, "wrong": []}}
     lines = promises.answers_table(study(pd.DataFrame(), shares)).splitlines()
