@@ -22,6 +22,7 @@ class Statement(BaseModel):
 
     promised: bool
     source: str
+    link: str | None = None
     needs: Literal["thread_percent", "memory"] | None = None
 
     def is_made(self, limits: Limits) -> bool:

@@ -12,6 +12,7 @@ from unit.edited import edited_json
 from unit.figures import fabricated
 from unit.studies import QUESTION
 
+from sharebench.model.promises import promises
 from sharebench.read.columns import columns
 from sharebench.read.decide import decide
 from sharebench.read.figures import conformance, data
@@ -31,7 +32,7 @@ ROWS = [
     row("share", "time-slicing", "not promised", 31.4, promised=False),
     row("share", "mps", "kept", 98.25),
     row("answers", "time-slicing", "kept", 0),
-    row("answers", "mps", "broken", 127, of=1596),
+    row("answers", "mps", "broken", 127, of=1596, source=promises()["answers"].mechanisms["mps"].source),
     row("answers", "mps", "kept", 0, replicas=2),
     row("fault killed", "mps", "not measured", None, reason="the fault did not happen"),
 ]
@@ -82,6 +83,8 @@ def test_the_report_names_what_is_broken_first(tested: Path) -> None:
     assert "MPS × 3 breaks “right answers”.</strong> Measured: 127 wrong results of 1596; promised: at most 0" in text
     assert "<small>of 1596</small>" in text and text.count("<small>of ") == 1
     assert "faults are contained: killed" in text
+    assert text.count('<a href="https://docs.nvidia.com/cuda/cublas/">cuBLAS documentation: ') == 2
+    assert text.count(">a manual") == 5 and "<h1>What sharing costs: " in text
 
 
 def test_the_report_of_promises_alone_has_no_answer_but_them(tested: Path, tmp_path: Path) -> None:
@@ -97,7 +100,8 @@ def test_the_report_of_promises_alone_has_no_answer_but_them(tested: Path, tmp_p
     assert json.loads((only / "tables" / "advice.json").read_text())["answers"] == []
     assert report.report_context(only, only)["cards"] == []
     text = (only / "report.html").read_text()
-    assert "The answer" not in text and re.findall('<section id="([a-z]+)"', text)[0] == "conformance"
+    assert "The answer" not in text and "<h1>Which promises sharing keeps: " in text
+    assert re.findall('<section id="([a-z]+)"', text)[0] == "conformance"
 
 
 def test_a_study_without_promises_has_no_section(root: Path) -> None:
