@@ -23,7 +23,7 @@ from sharebench.read.checker import Checker, RecordsRefused, refusal_message
 from sharebench.read.columns import TableRow, csv_text, table_frame
 from sharebench.read.slo import limits_of
 from sharebench.read.tables.cells import cells_table, prometheus_rows, stage_rows
-from sharebench.read.tables.checks import evidence_rows, gate_rows, outcome_rows
+from sharebench.read.tables.checks import COMMIT, LOCAL_CHANGES, evidence_rows, gate_rows, outcome_rows
 from sharebench.read.tables.conformance import conformance_table, junit
 from sharebench.read.tables.contrasts import contrasts_table
 from sharebench.read.tables.devices import (
@@ -58,13 +58,21 @@ def _manifest(checker: Checker, run: run_record.RunRecord) -> dict[str, Any]:
         "requested": {key: study.config[key] for key in dataset.MATRIX_KEYS},
         "not_shown": run["not_shown"],
         "versions": {"python": sys.version.split()[0], **{name: version(name) for name in PACKAGES}},
-        "git_commit": run["git_commit"],
-        "git_dirty": run["git_dirty"],
+        **_commit(checker, run),
         "argv": public_command(run["argv"], study.config),
         "run_id": run["run_id"],
         "provenance": checker.provenance,
         "created_epoch_seconds": run.get("created_epoch_seconds", time.time()),
     }
+
+
+def _commit(checker: Checker, run: run_record.RunRecord) -> run_record.RunRecord:
+    """The commit of the run that measured the study; of a joined study those of all records."""
+    if not checker.study.config["measured_elsewhere"]:
+        return {"git_commit": run["git_commit"], "git_dirty": run["git_dirty"]}
+    measured_by = checker.provenance[COMMIT]
+    commits = dict.fromkeys(each.removesuffix(LOCAL_CHANGES) for each in measured_by)
+    return {"git_commit": ", ".join(commits), "git_dirty": commits.keys() != measured_by.keys()}
 
 
 def aggregate(data: Path, results: Path, tabled: Path) -> None:

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from unit.measured import write_data_set
 from unit.studies import study_with
 
 from sharebench.datasets.archive import CHECKSUMS, ArchiveError
 from sharebench.datasets.join import JoinError, join
+from sharebench.read import aggregate
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
@@ -99,3 +101,20 @@ def test_only_a_cells_own_files_are_copied(planned: Study, part: Path, tmp_path:
     join(planned, [part], tmp_path / "results")
     copied = tmp_path / "results" / planned.cells[0].folder
     assert {path.name for path in copied.iterdir()} == {"raw.json", "run.log"}
+
+
+@pytest.mark.parametrize("is_joined", [False, True])
+def test_the_manifest_of_a_joined_study_names_the_commits_that_measured(tmp_path: Path, is_joined: bool) -> None:
+    keys = {"node": "simulated", "workloads": ["matmul"], "strategies": ["mps"], "replicas": [2], "repeats": 2}
+    study = study_with(keys | {"null_cells": False, "measured_elsewhere": is_joined})
+
+    def measured_by_two(record: Any) -> Any:
+        repeat = record["cell"]["repeat"]
+        return record | {"provenance": record["provenance"] | {"git_commit": f"commit{repeat}", "git_dirty": False}}
+
+    run = write_data_set(tmp_path, study, measured_by_two)
+    study.config["from"] = [str(tmp_path)]
+    aggregate.write_tables(study, tmp_path, tmp_path, dict(run) | {"git_commit": "merger", "git_dirty": None})
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert manifest["git_commit"] == ("commit1, commit2" if is_joined else "merger")
+    assert manifest["git_dirty"] is (False if is_joined else None)

@@ -152,7 +152,7 @@ def report_context(data: Path, results: Path) -> dict[str, Any]:
         "manifest": manifest,
         "created": f"{datetime.fromtimestamp(manifest['created_epoch_seconds'], UTC):%d %B %Y, %H:%M} UTC",
         "command": repeat_command(manifest, data),
-        "is_from_data_set": bool(manifest["config"]["from"]),
+        "is_from_data_set": bool(manifest["config"]["from"] or study.config["measured_elsewhere"]),
         "colors": {name: look.color for name, look in style.items()},
         "square_swatches": list(style)[len(COLORS) :],
         "summary": rows,

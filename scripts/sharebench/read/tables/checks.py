@@ -6,6 +6,7 @@ from sharebench.model.records.types import Record
 from sharebench.read.columns import TableRow
 
 PASSED, FAILED, UNJUDGED = "passed", "failed", "unjudged"
+COMMIT, LOCAL_CHANGES = "commit of the measuring code", " with local changes"
 
 
 def gate_rows(record: Record) -> Iterator[TableRow]:
@@ -35,7 +36,7 @@ def provenance(record: Record) -> dict[str, str]:
     commit = found["git_commit"] or "not known"
     return {
         "run": found["run_id"],
-        "commit of the measuring code": commit + " with local changes" * bool(found["git_dirty"]),
+        COMMIT: commit + LOCAL_CHANGES * bool(found["git_dirty"]),
         "Python of the tenants": found["python"],
         "platform": found["platform"],
         **found["packages"],
