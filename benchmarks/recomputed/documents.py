@@ -42,6 +42,14 @@ def count_died(strategy: str, *kinds: str) -> Expected:
     return [str(sum(ends)), str(len(ends))]
 
 
+def shared_memory(*strategies: str) -> Expected:
+    """How many % of the SMs' shared memory had a neighbour's pattern."""
+    tasks = (select(data_set("promised"), each, "conformance", 3)[0]["promises"]["tasks"] for each in strategies)
+    looks = (each["look_shared"][0] for each in tasks)
+    percents = [100 * each["shared_found_bytes"] / each["shared_looked_bytes"] for each in looks]
+    return [digits(each) if each else "0" for each in percents]
+
+
 def count_wrong(strategy: str) -> Expected:
     """Tenants whose digest differs from that of one alone by more than a thousandth, and all tenants."""
     ends = []
@@ -120,5 +128,6 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
         (*which, "LLM servers"): [f"{active[0]:.0f}", f"{active[-1]:.0f}"],
         (*which, "| batch"): [*jobs],
         (*which, "| tenants that"): [*count_died("time-slicing"), *count_died("mps", "killed")],
+        (*which, "| untrusted"): shared_memory("mps", "mps-limited"),
         (*which, "| light"): [*light],
     }

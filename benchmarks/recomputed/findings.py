@@ -8,7 +8,7 @@ import math
 import statistics
 from collections import defaultdict
 
-from benchmarks.recomputed.documents import count_died, count_wrong
+from benchmarks.recomputed.documents import count_died, count_wrong, shared_memory
 from benchmarks.recomputed.edition import studies
 from benchmarks.recomputed.records import (
     ALONE,
@@ -122,13 +122,9 @@ def spread_alone(workload: str) -> Expected:
 
 def broken_promises(name: str) -> Expected:
     """Wrong results with a third of the SMs, of how many, and how many % of shared memory had a neighbour's pattern."""
-    strategies = ("mps-limited", "mps", "time-slicing", "green-contexts")
-    limited, *others = (select(name, each, "conformance", 3)[0]["promises"]["tasks"] for each in strategies)
-    answers = limited["answers"]
-    shared = [each["look_shared"][0] for each in (others[0], limited, *others[1:])]
+    answers = select(name, "mps-limited", "conformance", 3)[0]["promises"]["tasks"]["answers"]
     wrong, checked = (sum(map(count, answers)) for count in (lambda own: len(own["wrong"]), lambda own: own["checked"]))
-    percents = (100 * each["shared_found_bytes"] / each["shared_looked_bytes"] for each in shared)
-    return [str(wrong), str(checked), *(digits(each) if each else "0" for each in percents)]
+    return [str(wrong), str(checked), *shared_memory("mps", "mps-limited", "time-slicing", "green-contexts")]
 
 
 def replicated(metric: str) -> Expected:
