@@ -45,6 +45,8 @@ class Part:
     """Expected additional time of the first start on a machine."""
     target: str | None = None
     target_seconds: float = 0
+    in_cluster: bool = False
+    """Whether it is measured where KUBECONFIG names a cluster on this machine, where no other part is."""
 
     @property
     def file(self) -> Path:

@@ -103,7 +103,9 @@ class Edition:
         first = self.parts[0].study
         devices = placement.study_devices(first, {})
         (node, *_) = placement.open_nodes(first, self.now, devices)
-        plots = {(part.module, cell.strategy, cell.replicas): part for part in self.parts for cell in part.study.cells}
+        # A cluster is asked by the run.
+        parts = [part for part in self.parts if part.study.node_kind == first.node_kind]
+        plots = {(part.module, cell.strategy, cell.replicas): part for part in parts for cell in part.study.cells}
         lines = [
             f"{part.study_name}, {strategy} × {replicas}: {reason}"
             for (_, strategy, replicas), part in plots.items()
@@ -173,6 +175,10 @@ class Edition:
         failed = []
         for part in self.parts:
             if only and part.module not in only:
+                continue
+            if part.in_cluster != bool(os.environ.get("KUBECONFIG")):
+                where = "without" if part.in_cluster else "next to"
+                print(f"== {part.module} {part.study_name}: not measured {where} a cluster", flush=True)
                 continue
             try:
                 if not (self.probe(part, until) if part.is_probe else self.measure_part(part, until)):

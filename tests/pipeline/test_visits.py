@@ -58,16 +58,17 @@ def checkout(untouched: Checkout) -> Checkout:
     return untouched
 
 
-def start(checkout: Checkout, *arguments: str) -> subprocess.Popen[str]:
+def start(checkout: Checkout, *arguments: str, **more: str) -> subprocess.Popen[str]:
+    """`more` are variables of its environment."""
     command = [sys.executable, "tests/gpu/visit.py", "--edition", "published/two", *arguments]
-    environment = checkout.environment(checkout.root / "tmp/visit.ledger")
+    environment = checkout.environment(checkout.root / "tmp/visit.ledger") | more
     pipe = subprocess.PIPE
     return subprocess.Popen(command, cwd=checkout.root, env=environment, text=True, stdout=pipe, stderr=pipe)
 
 
-def visit(checkout: Checkout, *arguments: str, code: int = 0) -> str:
+def visit(checkout: Checkout, *arguments: str, code: int = 0, **more: str) -> str:
     """The output of a command that ends with this code."""
-    run = start(checkout, *arguments)
+    run = start(checkout, *arguments, **more)
     out, errors = run.communicate(timeout=TIMEOUT_SECONDS)
     assert run.returncode == code, out + errors
     return out + errors
@@ -139,6 +140,23 @@ def test_visits_measure_the_next_blocks_with_the_frozen_code_and_are_merged(chec
     assert "C core: 3 of 3 blocks" in visit(checkout, "--merge", str(third))
     runs = {(row["repeat"], row["run_id"]) for row in rows(table)}
     assert runs == {("1", third.stem), ("2", third.stem), ("3", second.stem)}
+
+
+def test_a_visit_to_a_cluster_measures_the_modules_that_need_one_and_no_others(checkout: Checkout) -> None:
+    folder = checkout.root / "published/two"
+    modules = folder / "modules.yaml"
+    alone = f"{modules.read_text()}\n- {{module: K, study: host, overhead_seconds: 0.1, in_cluster: true}}\n"
+    (folder / "host.yaml").write_text(STUDY)
+    # Of another kind of node than the first, which could not measure it.
+    pods = {"node": "kubernetes", "strategies": ["mig"], "replicas": [8], "workloads": ["matmul"]}
+    (folder / "pods.yaml").write_text(yaml.safe_dump(pods))
+    modules.write_text(f"{alone}- {{module: K, study: pods, overhead_seconds: 0.1, in_cluster: true}}\n")
+    out = visit(checkout, KUBECONFIG="")
+    assert "K host: not measured without a cluster" in out and "K pods: not measured without a cluster" in out
+    assert {name.split("/")[0] for name in records(leave(checkout))} == {"core"}
+    modules.write_text(alone)
+    assert "C core: not measured next to a cluster" in visit(checkout, KUBECONFIG="there")
+    assert {name.split("/")[0] for name in records(leave(checkout))} == {"host"}
 
 
 @pytest.mark.parametrize(

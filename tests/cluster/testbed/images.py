@@ -31,6 +31,7 @@ FURTHER = {MIG: programs.MIG, DRA: programs.DRA, HTTPBIN: programs.HTTPBIN}
 # Images with only a project's program: image -> entrypoint.
 FROM_SCRATCH = {HTTPBIN: ("/usr/bin/go-httpbin",)}
 STANDINS = Path(__file__).parent / "standins"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 SHARED_STANDINS = Path(__file__).parents[2] / "standins"
 
 
@@ -155,12 +156,17 @@ def _archived(name: str, images: list[Image]) -> Path:
     return target
 
 
+def examples() -> dict[str, bytes]:
+    """The files of a user's image: programs of examples/, which studies may start."""
+    return {f"/opt/testbed/examples/{file.name}": file.read_bytes() for file in EXAMPLES.glob("*.py")}
+
+
 def archive() -> Path:
     """The archive of the images that every test cluster has."""
     binaries = {name: file for program in programs.GPU_PROGRAMS for name, file in programs.obtain(program).items()}
     root_file_system()
     with locked("images"):
-        return _archived("images", [pause(), Image(PYTHON, {}), Image(GPU, _with_standins(binaries))])
+        return _archived("images", [pause(), Image(PYTHON, examples()), Image(GPU, _with_standins(binaries))])
 
 
 def further_archive(image: str) -> Path:

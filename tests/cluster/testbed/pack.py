@@ -18,7 +18,7 @@ from cluster.testbed.instance import cache
 
 MIB = 1 << 20
 PLUGINS = ("bridge", "host-local", "loopback")
-WITH_LIBRARIES = ("ip", "openssl")  # started with the libraries of the machine that packed them
+WITH_LIBRARIES = ("ip", "nft", "openssl")  # started with the libraries of the machine that packed them
 UNPACK = Path(__file__).parent / "standins" / "unpack"
 OPENSSL_CONFIG = Path("/etc/ssl/openssl.cnf")
 

@@ -100,10 +100,12 @@ def archive(found: Instance) -> Path:
         raise TestbedError(missing() or "no MPS programs")
     files |= {name: (folder / name).read_bytes() for name in MPS}
     content = {f"{BIN}/{name}": data for name, data in files.items()}
-    names = (images.PYTHON, images.GPU, images.DRA)
+    # The first python3 in the PATH is the one that has torch.
+    python = images.examples() | {f"{BIN}/python3": f'#!/bin/sh\nexec {sys.executable} "$@"\n'.encode()}
     target = cache() / "images" / f"{found.gpu}.tar"
     target.parent.mkdir(parents=True, exist_ok=True)
-    made = [images.pause(), *(images.Image(name, {} if name == images.PYTHON else content) for name in names)]
+    nvidia = [images.Image(name, content) for name in (images.GPU, images.DRA)]
+    made = [images.pause(), images.Image(images.PYTHON, python), *nvidia]
     images.write_archive(target, _skeleton(found.hides_driver), made)
     return target
 
