@@ -20,6 +20,7 @@ from sharebench.read.cells.gpu_columns import (
 from sharebench.read.columns import TableRow
 from sharebench.read.gates.answers import answers_difference
 from sharebench.read.gates.gates import is_valid
+from sharebench.read.gates.programs import largest_scrape_error
 from sharebench.read.histogram import ForeignHistogram, Histogram, Quantile, merge, merge_foreign
 from sharebench.read.slo import LATENCY, LimitsOf, goodput_hz, no_slo, request_seconds, served_hz
 from sharebench.read.statistics.effective import Series, effective_count, latency_series, value_series
@@ -262,7 +263,7 @@ def _tenant_row(
         latency_mean_seconds=mean,
         # A job's own rate ends when it does, so that rates of jobs refer to the whole window.
         throughput_hz=served_hz(load) if job is None else count / length_seconds,
-        scrape_error_percent=_scrape_error_percent(tenant),
+        scrape_error_percent=None if (error := largest_scrape_error(tenant)) is None else 100 * error,
         output_tokens_hz=(tokens := tenant.get("output_tokens")) and tokens["count"] / length_seconds,
         # An SLO does not apply to jobs, which have to end, not to be prompt.
         goodput_hz=None if job else goodput_hz(tenant, limits(tenant["workload"])),
@@ -297,14 +298,6 @@ def _notes(tenants: Sequence[TenantRecord], stages: Mapping[str, StageSample], l
         applying = "only the latency" if LATENCY in parts else "no part"
         notes.append(f"{applying} of the SLO applies to what does not stream")
     return tuple(notes)
-
-
-def _scrape_error_percent(tenant: TenantRecord) -> float | None:
-    """The larger error of mean and rate, from the window's edges between two scrapes; None without scrapes."""
-    scrape = tenant.get("scrape")
-    ratios = (scrape["rate_error_ratio"], scrape["mean_error_ratio"]) if scrape else ()
-    known = [ratio for ratio in ratios if ratio is not None]
-    return 100 * max(known) if known else None
 
 
 def _failed_ratio(tenants: Sequence[TenantRecord]) -> float:

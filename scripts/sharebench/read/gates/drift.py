@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 from sharebench.model.records.types import CellRecord, TenantRecord
-from sharebench.read.gates.verdict import Verdict, load_of, worst_verdict
+from sharebench.read.gates.verdict import Judged, Verdict, is_closed_loop, judge_tenants, load_of
 
 # Less drift than this changes no answer.
 DRIFT_RATIO = 0.10
@@ -25,36 +25,17 @@ LEVEL_RATIO = 0.10
 LEVEL_DEVIATIONS = 5.0
 
 
-def drift(record: CellRecord) -> Verdict | None:
-    # Jobs are excluded because a job is faster once its neighbours have finished.
-    tenants = [tenant for tenant in record["tenants"] if not tenant.get("job")]
-    return worst_verdict(
-        ((*change, tenant["index"]) for tenant in tenants if (change := _drift_and_limit(tenant))),
-        "mean latency of tenant {tenant} changed by {value:.1%} between the halves of the window",
-        Verdict(None, DRIFT_RATIO, True, "too few iterations to tell drift from noise"),
-    )
-
-
-def level_shift(record: CellRecord) -> Verdict | None:
+@judge_tenants(
+    "in {value:.0%} of the window the mean latency of tenant {tenant} is off its usual one by more than a tenth",
+    of=is_closed_loop,
+    unknown=Verdict(None, LEVEL_RATIO, True, "too few iterations to tell levels from noise"),
+)
+def level_shift(_: CellRecord, tenant: TenantRecord) -> Judged:
     """Share of the window in which a tenant's mean latency is not at its usual level.
 
     `drift` does not see a tenant that alternates between two levels, since the halves then have the same mean.
     """
-    closed = [
-        tenant for tenant in record["tenants"] if load_of(tenant)["arrival"] == "closed" and not tenant.get("job")
-    ]
-    without = Verdict(None, LEVEL_RATIO, True, "too few iterations to tell levels from noise") if closed else None
-    return worst_verdict(
-        ((share, LEVEL_RATIO, tenant["index"]) for tenant in closed if (share := _off_level_share(tenant)) is not None),
-        "in {value:.0%} of the window the mean latency of tenant {tenant} is off its usual one by more than a tenth",
-        without,
-    )
-
-
-def _off_level_share(tenant: TenantRecord) -> float | None:
-    """None where even the coarsest grouping has an empty group."""
-    groups = _finest_groups(tenant, DRIFT_T)
-    if groups is None:
+    if (groups := _finest_groups(tenant, DRIFT_T)) is None:
         return None
     counts, sums = groups
     means = [part / count for part, count in zip(sums, counts, strict=True)]
@@ -64,18 +45,19 @@ def _off_level_share(tenant: TenantRecord) -> float | None:
         abs(mean - usual) > max(DRIFT_RATIO * usual, LEVEL_DEVIATIONS * math.sqrt(variance / count))
         for mean, count in zip(means, counts, strict=True)
     ]
-    return sum(off) / len(off)
+    return sum(off) / len(off), LEVEL_RATIO
 
 
-def _drift_and_limit(tenant: TenantRecord) -> tuple[float, float] | None:
-    """Relative change of the mean latency between the halves, and the change that noise explains or DRIFT_RATIO.
-
-    None where even the coarsest grouping has an empty group.
-    """
+@judge_tenants(
+    "mean latency of tenant {tenant} changed by {value:.1%} between the halves of the window",
+    unknown=Verdict(None, DRIFT_RATIO, True, "too few iterations to tell drift from noise"),
+)
+def drift(_: CellRecord, tenant: TenantRecord) -> Judged:
+    """Relative change of the mean latency between the halves; the limit is what noise explains, or DRIFT_RATIO."""
     is_closed = load_of(tenant)["arrival"] == "closed"
     criticals = DRIFT_T if is_closed else OPEN_DRIFT_T
-    groups = _finest_groups(tenant, criticals)
-    if groups is None:
+    # A job is faster once its neighbours have finished.
+    if tenant.get("job") or (groups := _finest_groups(tenant, criticals)) is None:
         return None
     counts, sums = groups
     half = len(counts) // 2

@@ -6,23 +6,26 @@ they are read.
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal, cast
 
 from sharebench.model.records.record import read, window_seconds
 from sharebench.model.records.types import CellRecord, GateVerdict, Record, TenantRecord
-from sharebench.model.spec import Spec, parse_spec, workload_reference
+from sharebench.model.spec import parse_spec, workload_reference
 from sharebench.model.strategy import ONE_PROCESS
 from sharebench.read.gates import answers, drift, gpu, load, programs, prometheus
 from sharebench.read.gates.verdict import (
+    Check,
+    Judged,
     Verdict,
     at_most,
     at_most_if_known,
+    is_closed_loop,
+    judge_tenants,
     load_of,
     telemetry_of,
     window_of,
-    worst_verdict,
 )
 from sharebench.read.gates.whole import check_whole
 from sharebench.read.histogram import Histogram
@@ -74,8 +77,6 @@ FAULT_EXEMPT_GATES = (
     "queue_growth",
     "failed_share",
 )
-
-Check = Callable[[CellRecord], Verdict | None]
 
 
 def is_valid(record: Record) -> bool:
@@ -146,17 +147,13 @@ def _window_coverage(record: CellRecord) -> Verdict:
     return Verdict(value, COVERAGE_RATIO, value >= COVERAGE_RATIO, message)
 
 
-def _window_length(record: CellRecord) -> Verdict | None:
-    seconds = window_seconds(record)
-    judged = [
-        (tenant["sum_seconds"] / tenant["count"] / seconds, ITERATION_RATIO, tenant["index"])
-        for tenant in record["tenants"]
-        # A job ends its own window.
-        if tenant["count"] and load_of(tenant)["arrival"] == "closed" and not tenant.get("job")
-    ]
-    return worst_verdict(
-        judged, "an iteration of tenant {tenant} takes {value:.0%} of the window; set a longer one (window_seconds)"
-    )
+@judge_tenants(
+    "an iteration of tenant {tenant} takes {value:.0%} of the window; set a longer one (window_seconds)",
+    of=is_closed_loop,
+)
+def _window_length(record: CellRecord, tenant: TenantRecord) -> Judged:
+    count = tenant["count"]
+    return (tenant["sum_seconds"] / count / window_seconds(record), ITERATION_RATIO) if count else None
 
 
 def _nothing_finished(record: CellRecord) -> Verdict:
@@ -180,7 +177,11 @@ def _failed_share(record: CellRecord) -> Verdict | None:
     """Share of a tenant's iterations that failed: they have no latency, and the others may be the quick ones."""
     spec = parse_spec(record["spec"])
     judged = [
-        (tenant["errors"] / (tenant["errors"] + tenant["count"]), _failed_limit(spec, tenant["index"]), tenant)
+        (
+            tenant["errors"] / (tenant["errors"] + tenant["count"]),
+            spec.workloads[tenant["index"]].failed_percent / 100,
+            tenant,
+        )
         for tenant in record["tenants"]
         if tenant["errors"]
     ]
@@ -190,10 +191,6 @@ def _failed_share(record: CellRecord) -> Verdict | None:
     message = f"{value:.1%} of what tenant {tenant['index']} began failed, and has no latency{_reasons(tenant)}"
     remedy = ", above the workload's failed_percent" if tenant.get("measured_by") == "client" else ""
     return at_most(value, limit, message + remedy)
-
-
-def _failed_limit(spec: Spec, index: int) -> float:
-    return spec.workloads[index].failed_percent / 100
 
 
 def _reasons(*tenants: TenantRecord) -> str:
@@ -225,7 +222,7 @@ def _output_digest(record: CellRecord) -> Verdict | None:
         if len(known) < len(digest):
             message = f"the output of tenant {tenant['index']} is not a number any more (NaN or infinite)"
             return Verdict(None, tolerance, False, message)
-        deviation = max(_relative_difference(*pair) for pair in zip(known, alone, strict=True))
+        deviation = max(abs(a - b) / (max(abs(a), abs(b)) or 1.0) for a, b in zip(known, alone, strict=True))
         judged.append((deviation, tolerance, tenant["index"]))
     if not judged:
         return None
@@ -234,29 +231,17 @@ def _output_digest(record: CellRecord) -> Verdict | None:
     return at_most(worst, tolerance, f"tenant {culprit} computed something else than the workload alone")
 
 
-def _relative_difference(one: float, other: float) -> float:
-    scale = max(abs(one), abs(other))
-    return abs(one - other) / scale if scale else 0.0
-
-
-def _drained_queue(record: CellRecord) -> Verdict | None:
-    worst, culprit = 0.0, None
-    spec = parse_spec(record["spec"])
+@judge_tenants(
+    "tenant {tenant} left {value:.1f} iterations on the device", of=lambda tenant: not programs.is_program(tenant)
+)
+def _drained_queue(record: CellRecord, tenant: TenantRecord) -> tuple[float, float]:
     # Streams are threads of one process, so that each may wait for all others when the window ends. How long the
     # interpreter lets another thread run many short iterations shows in the tenant's own slowest iteration.
-    is_stream = spec.strategy.mechanism[-1] in ONE_PROCESS
-    limit = DRAIN_ITERATIONS * (len(record["tenants"]) if is_stream else 1)
-    tenants = [tenant for tenant in record["tenants"] if not programs.is_program(tenant)]
-    if not tenants:
-        return None
-    for tenant in tenants:
-        median = _median_seconds(tenant)
-        if median is None:
-            continue
-        negligible_seconds = max(DRAIN_SECONDS, (tenant["max_seconds"] or 0.0) if is_stream else 0.0)
-        if tenant["drain_seconds"] > negligible_seconds and tenant["drain_seconds"] / median > worst:
-            worst, culprit = tenant["drain_seconds"] / median, tenant["index"]
-    return at_most(worst, limit, f"tenant {culprit} left {worst:.1f} iterations on the device")
+    is_stream = parse_spec(record["spec"]).strategy.mechanism[-1] in ONE_PROCESS
+    negligible_seconds = max(DRAIN_SECONDS, (tenant["max_seconds"] or 0.0) if is_stream else 0.0)
+    median, seconds = _median_seconds(tenant), tenant["drain_seconds"]
+    iterations = seconds / median if median is not None and seconds > negligible_seconds else 0.0
+    return iterations, DRAIN_ITERATIONS * (len(record["tenants"]) if is_stream else 1)
 
 
 def _median_seconds(tenant: TenantRecord) -> float | None:
@@ -329,16 +314,14 @@ def _censored(record: CellRecord) -> Verdict:
     return at_most(value, 0, f"{value} iterations had not finished at the deadline")
 
 
-def _stall(record: CellRecord) -> Verdict | None:
-    judged = []
-    for tenant in record["tenants"]:
-        median, longest, timeline = _median_seconds(tenant), tenant["max_seconds"], tenant["timeline"]
-        if median is not None and longest is not None and timeline is not None:
-            # The timeline of a job covers its own run.
-            seconds = timeline["slot_seconds"] * len(timeline["count"])
-            value = longest / seconds if longest > STALL_MEDIANS * median else 0.0
-            judged.append((value, STALL_RATIO, tenant["index"]))
-    return worst_verdict(judged, "one iteration of tenant {tenant} took {value:.0%} of the window")
+@judge_tenants("one iteration of tenant {tenant} took {value:.0%} of the window")
+def _stall(_: CellRecord, tenant: TenantRecord) -> Judged:
+    median, longest, timeline = _median_seconds(tenant), tenant["max_seconds"], tenant["timeline"]
+    if median is None or longest is None or timeline is None:
+        return None
+    # The timeline of a job covers its own run.
+    seconds = timeline["slot_seconds"] * len(timeline["count"])
+    return longest / seconds if longest > STALL_MEDIANS * median else 0.0, STALL_RATIO
 
 
 def _by_name(*checks: Check) -> dict[str, Check]:
@@ -348,28 +331,24 @@ def _by_name(*checks: Check) -> dict[str, Check]:
 # Each gate is a function with its name; records list the gates in this order.
 MACHINE = _by_name(_cpu_stolen, _cpu_throttled, _clock_error, gpu.gpu_slowdown, gpu.foreign_process, gpu.cpu_contention)
 """Gates that fail where a time says more of the machine, or of a pod's limits, than of a strategy."""
-INVALID = (
-    _by_name(
-        _evidence,
-        _window_coverage,
-        _window_length,
-        _nothing_finished,
-        _failed_share,
-        _output_digest,
-        answers.answers,
-        _drained_queue,
-    )
-    | MACHINE
-    | _by_name(
-        gpu.speed_of_light,
-        load.queue_growth,
-        _censored,
-        programs.scrape_error,
-        programs.reported_mean,
-        programs.generator_bound,
-        load.generator_late,
-        _capacity,
-    )
+INVALID = _by_name(
+    _evidence,
+    _window_coverage,
+    _window_length,
+    _nothing_finished,
+    _failed_share,
+    _output_digest,
+    answers.answers,
+    _drained_queue,
+    *MACHINE.values(),
+    gpu.speed_of_light,
+    load.queue_growth,
+    _censored,
+    programs.scrape_error,
+    programs.reported_mean,
+    programs.generator_bound,
+    load.generator_late,
+    _capacity,
 )
 WARNING = _by_name(
     _errors,

@@ -5,7 +5,15 @@ import math
 from sharebench.model.records.record import window_seconds
 from sharebench.model.records.types import CellRecord, TenantRecord
 from sharebench.read.gates.drift import group_sums
-from sharebench.read.gates.verdict import Verdict, at_most, load_of, worst_verdict
+from sharebench.read.gates.verdict import (
+    Judged,
+    Verdict,
+    at_most,
+    is_open_load,
+    judge_tenants,
+    load_of,
+    worst_verdict,
+)
 from sharebench.read.histogram import Histogram
 from sharebench.read.slo import served_hz
 from tenant.contract import TIMELINE_SLOTS, Timeline
@@ -36,60 +44,38 @@ OUTAGE_LIMIT = 0.5 / TIMELINE_SLOTS
 EDGE_REQUESTS = 1.5
 
 
-def _open_loads(record: CellRecord) -> list[TenantRecord]:
-    return [tenant for tenant in record["tenants"] if load_of(tenant)["planned_rate_hz"] is not None]
-
-
-def _steady_loads(record: CellRecord) -> list[TenantRecord]:
-    """Open loads of one rate; that of a trace varies."""
-    return [tenant for tenant in _open_loads(record) if load_of(tenant)["arrival"] != "trace"]
-
-
 def _planned_rate_hz(tenant: TenantRecord) -> float:
     rate_hz = load_of(tenant)["planned_rate_hz"]
     assert rate_hz is not None
     return rate_hz
 
 
-def generator_late(record: CellRecord) -> Verdict | None:
+@judge_tenants(
+    "the client of tenant {tenant} was late by {value:.0%} of what it measured (p99): give it cores of its own"
+)
+def generator_late(_: CellRecord, tenant: TenantRecord) -> Judged:
     """Lateness of our client (p99), when it was free to send, over the p99 time to first token, else latency."""
-    judged = []
-    for tenant in record["tenants"]:
-        late_seconds = tenant.get("generator", {}).get("lateness_p99_seconds")
-        first = tenant["stages"].get("ttft")
-        histogram = Histogram.from_sparse(tenant["histogram"] if first is None else first["histogram"])
-        if late_seconds is not None and histogram.count:
-            p99 = histogram.quantiles([0.99])[0]
-            # The last bucket has no upper bound.
-            seconds = p99.high_seconds if p99.is_bounded else p99.low_seconds
-            judged.append((late_seconds / seconds, LATE_RATIO, tenant["index"]))
-    message = (
-        "the client of tenant {tenant} was late by {value:.0%} of what it measured (p99): give it cores of its own"
-    )
-    return worst_verdict(judged, message)
+    late_seconds = tenant.get("generator", {}).get("lateness_p99_seconds")
+    histogram = Histogram.from_sparse(tenant["stages"].get("ttft", tenant)["histogram"])
+    if late_seconds is None or not histogram.count:
+        return None
+    p99 = histogram.quantiles([0.99])[0]
+    # The last bucket has no upper bound.
+    return late_seconds / (p99.high_seconds if p99.is_bounded else p99.low_seconds), LATE_RATIO
 
 
-def queue_growth(record: CellRecord) -> Verdict | None:
+@judge_tenants(
+    "tenant {tenant}: requests came {value:.0%} faster than they were served, so that the queue grew",
+    of=is_open_load,
+    unknown=Verdict(None, 0.0, True, "too few requests to tell growth from noise"),
+)
+def queue_growth(record: CellRecord, tenant: TenantRecord) -> Judged:
     """Relative excess of the rate at which requests came over the rate at which they were served.
 
     Latencies count from the moment at which a request is due. If more are due than can be served, each waits longer
     than the one before: latency grows by that excess per second, and its mean depends on the window's length. The
     number of requests does not show this, since all that are due in the window are waited for. The rate of a trace
     varies, so that its latency may grow; there, requests that were served only after the window tell.
-    """
-    open_loads = _open_loads(record)
-    if not open_loads:
-        return None
-    seconds = window_seconds(record)
-    return worst_verdict(
-        ((*growth, tenant["index"]) for tenant in open_loads if (growth := _growth_and_limit(tenant, seconds))),
-        "tenant {tenant}: requests came {value:.0%} faster than they were served, so that the queue grew",
-        Verdict(None, 0.0, True, "too few requests to tell growth from noise"),
-    )
-
-
-def _growth_and_limit(tenant: TenantRecord, seconds: float) -> tuple[float, float] | None:
-    """Growth of the mean latency in seconds per second, and its limit; None where a part has no request.
 
     At exactly full load the backlog is a random walk: over n requests it changes by the square root of n times the
     variances of gaps and services, in units of their means. Exponential services are assumed as the worst case. A
@@ -105,7 +91,7 @@ def _growth_and_limit(tenant: TenantRecord, seconds: float) -> tuple[float, floa
     counts, sums = (group_sums(values, GROWTH_PARTS) for values in (timeline["count"], timeline["sum_seconds"]))
     if not counts[0] or not counts[-1]:
         return None
-    distance_seconds = seconds * (GROWTH_PARTS - 1) / GROWTH_PARTS
+    distance_seconds = window_seconds(record) * (GROWTH_PARTS - 1) / GROWTH_PARTS
     growth = (sums[-1] / counts[-1] - sums[0] / counts[0]) / distance_seconds
     variances = 2 if load["arrival"] == "poisson" else 1
     deviations = GROWTH_DEVIATIONS if _is_ever_short(timeline, _planned_rate_hz(tenant)) else BUSY_DEVIATIONS
@@ -123,7 +109,7 @@ def _is_ever_short(timeline: Timeline, rate_hz: float) -> bool:
 
 
 def littles_law(record: CellRecord) -> Verdict | None:
-    open_loads = _open_loads(record)
+    open_loads = list(filter(is_open_load, record["tenants"]))
     if not open_loads:
         return None
     judged = []
@@ -176,13 +162,16 @@ def _crossing_seconds(tenant: TenantRecord, seconds: float, longest: float) -> f
 
 
 def load_achieved(record: CellRecord) -> Verdict | None:
-    open_loads = _open_loads(record)
+    open_loads = list(filter(is_open_load, record["tenants"]))
     drops = sum(load_of(tenant)["drops"] for tenant in open_loads)
     if drops:
         return at_most(drops, 0, f"{drops} requests were dropped: the queue was full")
     judged = []
-    for tenant in _steady_loads(record):
+    for tenant in open_loads:
         load, rate_hz = load_of(tenant), _planned_rate_hz(tenant)
+        # The rate of a trace varies.
+        if load["arrival"] == "trace":
+            continue
         planned = rate_hz * window_seconds(record)
         noise = POISSON_DEVIATIONS * math.sqrt(planned) if load["arrival"] == "poisson" else 0.0
         value = abs(load["achieved_rate_hz"] / rate_hz - 1)
@@ -190,23 +179,15 @@ def load_achieved(record: CellRecord) -> Verdict | None:
     return worst_verdict(judged, "tenant {tenant}: the achieved rate is {value:.1%} off the planned one")
 
 
-def outage(record: CellRecord) -> Verdict | None:
+@judge_tenants("most of what tenant {tenant} began in {value:.0%} of the window failed, and has no latency")
+def outage(_: CellRecord, tenant: TenantRecord) -> Judged:
     """Share of the window, in its slots, in which most iterations failed, and more than by chance."""
-    judged = [
-        (slots / len(timeline["count"]), OUTAGE_LIMIT, tenant["index"])
-        for tenant in record["tenants"]
-        if (timeline := tenant["timeline"]) and (slots := _outage_slots(timeline)) is not None
-    ]
-    message = "most of what tenant {tenant} began in {value:.0%} of the window failed, and has no latency"
-    return worst_verdict(judged, message)
-
-
-def _outage_slots(timeline: Timeline) -> int | None:
-    """Slots with more failures than successes, if that number is unlikely at the rate of failures of all slots."""
-    if (errors := timeline.get("errors")) is None:
+    timeline = tenant["timeline"]
+    if not timeline or (errors := timeline.get("errors")) is None:
         return None
     pairs = [(failed, failed + good) for failed, good in zip(errors, timeline["count"], strict=True)]
     share = sum(errors) / max(1, sum(begun for _, begun in pairs))
     limit = OUTAGE_CHANCE / len(pairs)
     # The bound of a binomial's tail: the choices of those that fail, times the chance that they do.
-    return sum(2 * failed > begun and math.comb(begun, failed) * share**failed < limit for failed, begun in pairs)
+    slots = sum(2 * failed > begun and math.comb(begun, failed) * share**failed < limit for failed, begun in pairs)
+    return slots / len(pairs), OUTAGE_LIMIT

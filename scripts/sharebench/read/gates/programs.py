@@ -4,8 +4,7 @@ import math
 
 from sharebench.model.records.record import window_seconds
 from sharebench.model.records.types import CellRecord, TenantRecord
-from sharebench.read.gates.verdict import UNKNOWN, Verdict, at_most, at_most_if_known, load_of, worst_verdict
-from tenant.contract import Scrape
+from sharebench.read.gates.verdict import UNKNOWN, Judged, Verdict, at_most, judge_tenants, load_of
 
 # The moments of the scrapes and the iterations at the edges leave an error in every number; beyond this it says little.
 SCRAPE_RATIO = 0.25
@@ -30,12 +29,16 @@ def is_program(tenant: TenantRecord) -> bool:
     return "measured_by" in tenant
 
 
-def is_scraped(tenant: TenantRecord) -> bool:
-    return tenant.get("measured_by") == "scrape"
+def _is_scraped(tenant: TenantRecord) -> bool:
+    return tenant.get("measured_by") == "scrape" and bool(tenant["count"])
+
+
+def _has_client(tenant: TenantRecord) -> bool:
+    return tenant.get("measured_by") == "client"
 
 
 def _is_external_server(tenant: TenantRecord) -> bool:
-    return tenant.get("measured_by") == "client" and tenant["cpu"] is None
+    return _has_client(tenant) and tenant["cpu"] is None
 
 
 def has_only_external_servers(record: CellRecord) -> bool:
@@ -50,12 +53,19 @@ def server_elsewhere(record: CellRecord) -> Verdict | None:
     return at_most(value, 0, f"{value} servers are not ours: only their owner knows how they share the device")
 
 
+def largest_scrape_error(tenant: TenantRecord) -> float | None:
+    """The larger error of rate and mean, from the window's edges between two scrapes; None without scrapes."""
+    scrape = tenant.get("scrape")
+    errors = (scrape["rate_error_ratio"], scrape["mean_error_ratio"]) if scrape else ()
+    return max((error for error in errors if error is not None), default=None)
+
+
 def scrape_error(record: CellRecord) -> Verdict | None:
     """Largest relative error of a rate or mean that the ends of a window between two scrapes leave.
 
     A sum that is further off its own buckets has another unit, or belongs to something else.
     """
-    scraped = [tenant for tenant in record["tenants"] if is_scraped(tenant) and tenant["count"]]
+    scraped = list(filter(_is_scraped, record["tenants"]))
     if not scraped:
         return None
     for tenant in scraped:
@@ -67,7 +77,7 @@ def scrape_error(record: CellRecord) -> Verdict | None:
                 f"{low:.3g} to {high:.3g} s by its buckets; give both in seconds"
             )
             return at_most(value, SCRAPE_RATIO, message)
-    judged = [(max(errors), tenant) for tenant in scraped if (errors := _known_errors(tenant["scrape"]))]
+    judged = [(error, tenant) for tenant in scraped if (error := largest_scrape_error(tenant)) is not None]
     if not judged:
         return Verdict(None, SCRAPE_RATIO, True, UNKNOWN)
     value, worst = max(judged, key=lambda pair: pair[0])
@@ -78,19 +88,14 @@ def scrape_error(record: CellRecord) -> Verdict | None:
     return at_most(value, SCRAPE_RATIO, message)
 
 
-def reported_mean(record: CellRecord) -> Verdict | None:
+@judge_tenants(
+    "tenant {tenant} reports a mean of {value:.0%} of the window: is its unit right (metrics.unit: milliseconds)? "
+    "Else set a longer one (window_seconds)",
+    of=_is_scraped,
+)
+def reported_mean(record: CellRecord, tenant: TenantRecord) -> Judged:
     """Longest mean that a program reports, over the window. Requests may overlap; a mean above it is not in seconds."""
-    seconds = window_seconds(record)
-    judged = [
-        (tenant["sum_seconds"] / tenant["count"] / seconds, 1.0, tenant["index"])
-        for tenant in record["tenants"]
-        if tenant["count"] and is_scraped(tenant) and not tenant.get("job")
-    ]
-    return worst_verdict(
-        judged,
-        "tenant {tenant} reports a mean of {value:.0%} of the window: is its unit right (metrics.unit: milliseconds)? "
-        "Else set a longer one (window_seconds)",
-    )
+    return None if tenant.get("job") else (tenant["sum_seconds"] / tenant["count"] / window_seconds(record), 1.0)
 
 
 def _seconds_in_buckets(tenant: TenantRecord) -> tuple[float, float]:
@@ -102,52 +107,38 @@ def _seconds_in_buckets(tenant: TenantRecord) -> tuple[float, float]:
     return sum(low * n for low, _, n in filled), sum(high * n for _, high, n in filled) or math.inf
 
 
-def _known_errors(scrape: Scrape) -> list[float]:
-    return [error for error in (scrape["rate_error_ratio"], scrape["mean_error_ratio"]) if error is not None]
-
-
-def _client_verdict(record: CellRecord, limit: float, most_seconds: float, message: str) -> Verdict | None:
-    clients = [tenant for tenant in record["tenants"] if tenant.get("measured_by") == "client"]
-    if not clients:
-        return None
-    shares = [share for tenant in clients if (share := _client_share(tenant, most_seconds)) is not None]
-    return at_most_if_known(max(shares, default=None), limit, message)
-
-
-def _client_share(tenant: TenantRecord, most_seconds: float) -> float | None:
-    """CPU time of the client over the time of its requests, counted up to `most_seconds`; None if unknown."""
+def _client_share(tenant: TenantRecord, limit: float, most_seconds: float = math.inf) -> Judged:
+    """CPU time of the client over the time of its requests, counted up to `most_seconds`, and the limit."""
     spent, under_way = tenant["generator"]["cpu_seconds"], min(tenant["sum_seconds"], most_seconds)
-    return spent / under_way if spent is not None and under_way > 0 else None
+    return (spent / under_way, limit) if spent is not None and under_way > 0 else None
 
 
-def generator_bound(record: CellRecord) -> Verdict | None:
+@judge_tenants(
+    "the client computed for {value:.0%} of the time of its requests",
+    of=_has_client,
+    unknown=Verdict(None, GENERATOR_BOUND_RATIO, True, UNKNOWN),
+)
+def generator_bound(record: CellRecord, tenant: TenantRecord) -> Judged:
     """CPU time of the client over the time in which any requests were under way: a high share measures the client."""
-    message = "the client computed for {:.0%} of the time of its requests"
-    return _client_verdict(record, GENERATOR_BOUND_RATIO, window_seconds(record), message)
+    return _client_share(tenant, GENERATOR_BOUND_RATIO, window_seconds(record))
 
 
-def generator_cost(record: CellRecord) -> Verdict | None:
+@judge_tenants(
+    "of the latencies {value:.0%} may be the client's own time",
+    of=_has_client,
+    unknown=Verdict(None, GENERATOR_COST_RATIO, True, UNKNOWN),
+)
+def generator_cost(_: CellRecord, tenant: TenantRecord) -> Judged:
     """CPU time of the client over the sum of all latencies: its visible part of each latency."""
-    message = "of the latencies {:.0%} may be the client's own time"
-    return _client_verdict(record, GENERATOR_COST_RATIO, math.inf, message)
+    return _client_share(tenant, GENERATOR_COST_RATIO)
 
 
-def generator_gap(record: CellRecord) -> Verdict | None:
-    """Share of the time that requests of a closed load were not in flight, between an answer and the next request."""
-    judged = [
-        (gap, GENERATOR_GAP_RATIO, tenant["index"])
-        for tenant in record["tenants"]
-        if (gap := _gap_share(tenant, window_seconds(record))) is not None
-    ]
-    message = "between two requests the client of tenant {tenant} took {value:.1%} of the time, which its rate lacks"
-    return worst_verdict(judged, message)
+@judge_tenants("between two requests the client of tenant {tenant} took {value:.1%} of the time, which its rate lacks")
+def generator_gap(record: CellRecord, tenant: TenantRecord) -> Judged:
+    """Share of the time that requests of a closed load were not in flight, between an answer and the next request.
 
-
-def _gap_share(tenant: TenantRecord, seconds: float) -> float | None:
-    """One less the requests in flight over those that the load asks for; None for an open load, or where unknown.
-
-    The pauses that the client may have made are left out: after each failure without an answer, and at the window's
-    beginning after an earlier one.
+    It is one less the requests in flight over those that the load asks for. The pauses that the client may have made
+    are left out: after each failure without an answer, and at the window's beginning after an earlier one.
     """
     load = load_of(tenant)
     asked, in_flight = load.get("concurrency"), load["in_flight_mean"]
@@ -155,29 +146,27 @@ def _gap_share(tenant: TenantRecord, seconds: float) -> float | None:
         return None
     gap, reasons = 1 - in_flight / asked, tenant.get("errors_by_reason", {})
     failed = sum(count for reason, count in reasons.items() if reason.startswith(NO_ANSWER))
-    return max(0.0, gap - PAUSE_SECONDS * (failed / asked + 1) / seconds) if failed else gap
+    if failed:
+        gap = max(0.0, gap - PAUSE_SECONDS * (failed / asked + 1) / window_seconds(record))
+    return gap, GENERATOR_GAP_RATIO
 
 
-def new_connections(record: CellRecord) -> Verdict | None:
+@judge_tenants("{value:.0%} of the requests to tenant {tenant} needed a new connection, which their latency includes")
+def new_connections(_: CellRecord, tenant: TenantRecord) -> Judged:
     """Share of the requests for which the client had to connect, because the server had closed each connection."""
-    judged = [
-        (connections / max(1, tenant["count"] + tenant["errors"]), NEW_CONNECTIONS_RATIO, tenant["index"])
-        for tenant in record["tenants"]
-        if (connections := tenant.get("generator", {}).get("connections")) is not None
-    ]
-    message = "{value:.0%} of the requests to tenant {tenant} needed a new connection, which their latency includes"
-    return worst_verdict(judged, message)
+    if (connections := tenant.get("generator", {}).get("connections")) is None:
+        return None
+    return connections / max(1, tenant["count"] + tenant["errors"]), NEW_CONNECTIONS_RATIO
 
 
-def token_count(record: CellRecord) -> Verdict | None:
+@judge_tenants(
+    "usage of tenant {tenant} is {value:.1%} off the tokens that came with text; TPOT and rates follow usage"
+)
+def token_count(_: CellRecord, tenant: TenantRecord) -> Judged:
     """Tokens that servers reported in `usage`, against those that the client counted in the same answers."""
-    judged = [
-        (abs(reported / max(1, tokens["counted"]) - 1), TOKEN_COUNT_RATIO, tenant["index"])
-        for tenant in record["tenants"]
-        if (tokens := tenant.get("output_tokens")) and (reported := tokens.get("reported"))
-    ]
-    message = "usage of tenant {tenant} is {value:.1%} off the tokens that came with text; TPOT and rates follow usage"
-    return worst_verdict(judged, message)
+    if not (tokens := tenant.get("output_tokens")) or not (reported := tokens.get("reported")):
+        return None
+    return abs(reported / max(1, tokens["counted"]) - 1), TOKEN_COUNT_RATIO
 
 
 def left_running(record: CellRecord) -> Verdict | None:
