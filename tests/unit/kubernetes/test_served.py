@@ -15,11 +15,13 @@ from sharebench.measure.nodes.kubernetes.cluster.api import Json
 from sharebench.measure.nodes.kubernetes.cluster.foreign_pods import OWNER_LABEL
 from sharebench.measure.nodes.kubernetes.cluster.pod_monitor import pod_monitor
 from sharebench.measure.nodes.kubernetes.pods import program
+from sharebench.measure.nodes.kubernetes.pods.manifest import Place, TenantPlan
 from sharebench.measure.nodes.kubernetes.pods.overlay import apply_overlay, client_part
 from sharebench.measure.nodes.kubernetes.pods.pod import CellContext
 from sharebench.measure.nodes.kubernetes.pods.served import ServedEndpoint, ServedPod
 from sharebench.measure.nodes.kubernetes.pods.tenants import PodTenants
 from sharebench.measure.nodes.kubernetes.preflight.rights import needed_rights
+from sharebench.model.spec import Spec
 
 SERVICE = {"client": "service"}
 LOAD: Any = {"arrival": "closed", "seed": 1, "before": 0}
@@ -31,9 +33,13 @@ def arguments(made: Json) -> dict[str, str]:
     return dict(zip(line[2::2], line[3::2], strict=True))
 
 
+def plan_of(spec: Spec, place: Place) -> TenantPlan:
+    return TenantPlan(place, OWNER, spec, LOAD, 1, "secret", None, 60)
+
+
 def client(made: Json = MADE, image: str | None = "server:1", manifest: str | None = None, **options: Any) -> Json:
     spec, place = spec_of(image=image, manifest=manifest, port=9000, options=SERVICE | options)
-    return program.client_pod(place, OWNER, spec, LOAD, 1, "secret", None, 60, made)
+    return program.client_pod(plan_of(spec, place), made)
 
 
 def test_the_client_is_in_a_pod_without_a_gpu_and_connects_to_the_service() -> None:
@@ -55,11 +61,11 @@ def test_an_ipv6_address_is_in_brackets() -> None:
 
 def test_the_observer_in_the_servers_pod_sends_no_load_and_only_this_pod_is_behind_the_service() -> None:
     spec, place = spec_of(image="server:1", port=9000, ready={"path": "/health"}, options=SERVICE)
-    pod = program.user_pod(place, OWNER, spec, LOAD, 1, NEEDS, "secret", None, 60, "restricted")
+    pod = program.user_pod(plan_of(spec, place), NEEDS, "restricted")
     given = arguments(pod)
     assert given["--program"] == "scrape"
     assert json.loads(given["--params"])["port"] == 0, "not even at the edges of a window"
-    service = program.service(place, OWNER, spec, 1)
+    service = program.service(plan_of(spec, place))
     assert service["spec"]["ports"] == [{"port": 9000, "targetPort": 9000}]
     assert service["metadata"]["ownerReferences"][0]["uid"] == "the-uid", "it goes with the cell's ConfigMap"
     selector = service["spec"]["selector"].items()
@@ -105,7 +111,7 @@ def test_the_client_may_pull_from_the_registry_of_its_server(tmp_path: Path) -> 
 
 def test_a_pod_monitor_selects_the_client_and_not_the_observer() -> None:
     spec, place = spec_of(image="server:1", port=9000, options=SERVICE)
-    server = program.user_pod(place, OWNER, spec, LOAD, 1, NEEDS, "secret", None, 60, "restricted")
+    server = program.user_pod(plan_of(spec, place), NEEDS, "restricted")
     options: Any = {"scrape_seconds": 1, "labels": {}}
     selector = pod_monitor(place.labels[OWNER_LABEL], OWNER_LABEL, "a-run", options)["spec"]["selector"]
     (excluded,) = selector["matchExpressions"]

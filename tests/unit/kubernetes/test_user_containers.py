@@ -10,7 +10,7 @@ from unit.studies import study_with
 from sharebench.measure.nodes.kubernetes.access.base import PodNeeds
 from sharebench.measure.nodes.kubernetes.cluster.api import Json
 from sharebench.measure.nodes.kubernetes.pods import manifest, program
-from sharebench.measure.nodes.kubernetes.pods.manifest import Place
+from sharebench.measure.nodes.kubernetes.pods.manifest import Place, TenantPlan
 from sharebench.measure.nodes.kubernetes.pods.overlay import apply_overlay, strategic_merge
 from sharebench.model.config.load import ConfigError
 from sharebench.model.spec import Spec
@@ -60,13 +60,14 @@ def spec_of(replicas: int = 2, options: dict[str, Any] | None = None, **workload
 def pod(replicas: int = 2, options: dict[str, Any] | None = None, level: str = "restricted", **workload: Any) -> Json:
     spec, place = spec_of(replicas, options, **workload)
     load: Any = {"arrival": "closed", "seed": 1, "before": 0}
-    return program.user_pod(place, OWNER, spec, load, 1, NEEDS, "secret", None, 60, level)
+    return program.user_pod(TenantPlan(place, OWNER, spec, load, 1, "secret", None, 60), NEEDS, level)
 
 
 def test_tenants_that_share_a_gpu_by_a_claim_each_share_its_memory() -> None:
     spec, place = spec_of(image="x:1", command=["serve", "{fraction}"], port=80, replicas=4)
     spec = spec.changed(strategy=spec.strategy.changed(claim_per="tenant"))
-    made = program.user_pod(place, OWNER, spec, cast(Any, {}), 1, NEEDS, "secret", None, 60, "restricted")
+    plan = TenantPlan(place, OWNER, spec, cast(Any, {}), 1, "secret", None, 60)
+    made = program.user_pod(plan, NEEDS, "restricted")
     assert container(made)["command"] == ["serve", "0.25"]
 
 

@@ -23,6 +23,7 @@ from sharebench.measure.nodes.kubernetes.cluster.restricted import (
 )
 from sharebench.model import user_manifest
 from sharebench.model.spec import Spec
+from sharebench.model.workload import Workload
 from tenant.contract import GRANTED_VARIABLE, TOKEN_VARIABLE
 
 if TYPE_CHECKING:
@@ -64,6 +65,26 @@ class Place:
     def name(self) -> str:
         """Name of the cell's ConfigMap, with which its pods' names begin."""
         return f"sharebench-{self.cell}"
+
+
+@dataclass(frozen=True)
+class TenantPlan:
+    """A tenant, for its pods; `owner` is the cell's ConfigMap as the API server returned it."""
+
+    place: Place
+    owner: Json
+    spec: Spec
+    load: PlannedLoad
+    index: int
+    token: str
+    watched_cell: str | None
+    """None unless Prometheus scrapes the tenants."""
+    lifetime_seconds: int
+    """After it, the pods end by themselves."""
+
+    @property
+    def workload(self) -> Workload:
+        return self.spec.workloads[self.index]
 
 
 def owner_reference(place: Place, owner: Json) -> Json:
@@ -123,27 +144,22 @@ def config_map(place: Place, files: Mapping[str, bytes]) -> Json:
     }
 
 
-def command_line(
-    spec: Spec, load: PlannedLoad, index: int, python: str, port: int, run: Mapping[str, str], watched_cell: str | None
-) -> list[str]:
-    """The command line of our code for a tenant; `run` has its workload, params and device.
-
-    `watched_cell` is None unless Prometheus scrapes the tenants.
-    """
+def command_line(plan: TenantPlan, port: int, run: Mapping[str, str]) -> list[str]:
+    """The command line of our code for a tenant; `run` has its workload, params and device."""
     arguments = {
         **run,
-        "name": spec.workloads[index].name,
-        "load": json.dumps(load),
+        "name": plan.workload.name,
+        "load": json.dumps(plan.load),
         # Programs that run to their end have no warm-up.
-        "warmup": json.dumps(spec.warmup_rule),
+        "warmup": json.dumps(plan.spec.warmup_rule),
         # All addresses of the pod. Requests that change anything need the cell's token.
         "bind": "0.0.0.0",
         "port": str(port),
-        "index": str(index),
+        "index": str(plan.index),
     }
-    if watched_cell is not None:
-        arguments["watched-cell"] = watched_cell
-    started = [python, f"{CODE_FOLDER}/{CODE_FILE}"]
+    if plan.watched_cell is not None:
+        arguments["watched-cell"] = plan.watched_cell
+    started = [plan.place.options["python"], f"{CODE_FOLDER}/{CODE_FILE}"]
     return [*started, *(part for key, value in arguments.items() for part in (f"--{key}", value))]
 
 
@@ -207,3 +223,11 @@ def tenant_pod(place: Place, owner: Json, index: int, containers: list[Json], ne
         },
         "spec": spec,
     }
+
+
+def built_in_pod(plan: TenantPlan, needs: PodNeeds) -> Json:
+    """The pod of a tenant that runs our code."""
+    options, workload = plan.place.options, plan.workload
+    run = {"workload": str(workload.module), "params": json.dumps(workload.params), "device": options["device"]}
+    container = tenant_container(command_line(plan, TENANT_PORT, run), needs, plan.token, options)
+    return tenant_pod(plan.place, plan.owner, plan.index, [container], needs, plan.lifetime_seconds)

@@ -5,15 +5,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import cast
 
-from sharebench.measure.nodes.contract import NodeError, PlannedLoad
+from sharebench.measure.nodes.contract import NodeError
 from sharebench.measure.nodes.kubernetes.access.base import PodNeeds
 from sharebench.measure.nodes.kubernetes.cluster import restricted
 from sharebench.measure.nodes.kubernetes.cluster.api import Json
+from sharebench.measure.nodes.kubernetes.cluster.cluster import Cluster
 from sharebench.measure.nodes.kubernetes.cluster.foreign_pods import SERVER_LABEL
 from sharebench.measure.nodes.kubernetes.pods import manifest
+from sharebench.measure.nodes.kubernetes.pods.manifest import TenantPlan
 from sharebench.measure.nodes.kubernetes.pods.overlay import strategic_merge
 from sharebench.measure.nodes.programs import fill_in, placeholder_values
-from sharebench.model.spec import Spec
 from sharebench.model.user_manifest import CLIENT_PORT, ManifestError, split_pod
 from sharebench.model.workload import CLIENT, Workload
 from tenant.contract import GRANTED_VARIABLE
@@ -85,9 +86,9 @@ def choices(workload: Workload) -> Iterator[str]:
         yield f"port {workload.port} is none of its containerPorts ({', '.join(map(str, ports))})"
 
 
-def _user_container(spec: Spec, index: int, container: Json, pod_security: Json, needs: PodNeeds, level: str) -> Json:
+def _user_container(plan: TenantPlan, container: Json, pod_security: Json, needs: PodNeeds, level: str) -> Json:
     """The user's container with its share of the GPU; `pod_security` is the user's securityContext of the pod."""
-    workload = spec.workloads[index]
+    workload, spec, index = plan.workload, plan.spec, plan.index
     if spec.strategy.mechanism == ("time-slicing",):
         # Also by a claim each, the tenants share the memory of one GPU.
         spec = spec.changed(strategy=spec.strategy.changed(claim_per=None))
@@ -114,21 +115,13 @@ def _client_params(workload: Workload, url: str) -> Json:
     return workload.client_params(url) | files
 
 
-def _client_container(
-    place: manifest.Place,
-    spec: Spec,
-    load: PlannedLoad,
-    index: int,
-    token: str,
-    watched_cell: str | None,
-    run: Mapping[str, str],
-) -> Json:
-    run, options = {"workload": CLIENT, "device": "cpu", **run}, place.options
-    line = manifest.command_line(spec, load, index, options["python"], CLIENT_PORT, run, watched_cell)
+def _client_container(plan: TenantPlan, run: Mapping[str, str]) -> Json:
+    options = plan.place.options
+    line = manifest.command_line(plan, CLIENT_PORT, {"workload": CLIENT, "device": "cpu", **run})
     return {
         "name": manifest.CLIENT_CONTAINER,
         "image": options["client_image"] or options["image"],
-        **manifest.code_fields(line, token, CLIENT_PORT, {}),
+        **manifest.code_fields(line, plan.token, CLIENT_PORT, {}),
         **TERMINATION_MESSAGE,
     }
 
@@ -138,47 +131,36 @@ def is_served(place: manifest.Place, workload: Workload) -> bool:
     return workload.kind == "http" and place.options["client"] == "service"
 
 
-def service(place: manifest.Place, owner: Json, spec: Spec, index: int) -> Json:
+def service(plan: TenantPlan) -> Json:
     """The Service of a tenant's server."""
-    _, container = _split_user_pod(spec.workloads[index])
-    port = port_of(spec.workloads[index], container)
+    _, container = _split_user_pod(plan.workload)
+    port, place = port_of(plan.workload, container), plan.place
     return {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {
-            "name": f"{place.name}-{index}",
+            "name": f"{place.name}-{plan.index}",
             "labels": place.labels,
-            "ownerReferences": [manifest.owner_reference(place, owner)],
+            "ownerReferences": [manifest.owner_reference(place, plan.owner)],
         },
         "spec": {
-            "selector": {manifest.CELL_LABEL: place.cell, SERVER_LABEL: str(index)},
+            "selector": {manifest.CELL_LABEL: place.cell, SERVER_LABEL: str(plan.index)},
             "ports": [{"port": port, "targetPort": port}],
         },
     }
 
 
-def client_pod(
-    place: manifest.Place,
-    owner: Json,
-    spec: Spec,
-    load: PlannedLoad,
-    index: int,
-    token: str,
-    watched_cell: str | None,
-    deadline_seconds: int,
-    made: Json,
-) -> Json:
+def client_pod(plan: TenantPlan, made: Json) -> Json:
     """The pod of a client that reaches its server through this Service, as the API server has made it."""
     (port,), address = made["spec"]["ports"], made["spec"]["clusterIP"]
     host = f"[{address}]" if ":" in address else address
-    params = json.dumps(_client_params(spec.workloads[index], f"http://{host}:{port['port']}"))
+    params = json.dumps(_client_params(plan.workload, f"http://{host}:{port['port']}"))
     # Its server is in another pod, whose processes it does not see.
-    run = {"program": "server", "pid": "0", "params": params}
-    container = _client_container(place, spec, load, index, token, watched_cell, run)
+    container = _client_container(plan, {"program": "server", "pid": "0", "params": params})
     container["securityContext"] = restricted.CONTAINER_SECURITY
-    pod = manifest.tenant_pod(place, owner, index, [container], PodNeeds(), deadline_seconds)
+    pod = manifest.tenant_pod(plan.place, plan.owner, plan.index, [container], PodNeeds(), plan.lifetime_seconds)
     pod["metadata"]["name"] += "-client"
-    base, _ = _split_user_pod(spec.workloads[index])
+    base, _ = _split_user_pod(plan.workload)
     if secrets := base["spec"].get("imagePullSecrets"):
         # The client's image may be from the server's registry.
         pod["spec"]["imagePullSecrets"] = secrets
@@ -195,50 +177,45 @@ def body_files(workload: Workload) -> Mapping[str, bytes]:
     return {body_key(path): Path(path).read_bytes() for path in workload.client_files().values()}
 
 
-def user_pod(
-    place: manifest.Place,
-    owner: Json,
-    spec: Spec,
-    load: PlannedLoad,
-    index: int,
-    needs: PodNeeds,
-    token: str,
-    watched_cell: str | None,
-    deadline_seconds: int,
-    level: str,
-) -> Json:
+def tenant_pod(plan: TenantPlan, needs: PodNeeds, cluster: Cluster) -> Json:
+    """A tenant's pod, without the overlay."""
+    if plan.workload.is_program:
+        return user_pod(plan, needs, cluster.pod_security)
+    return manifest.built_in_pod(plan, needs)
+
+
+def user_pod(plan: TenantPlan, needs: PodNeeds, level: str) -> Json:
     """The pod of a tenant that is a user's container, merged into the user's manifest if there is one.
 
     `level` is the Pod Security of the namespace (`Cluster.pod_security`).
     """
-    workload = spec.workloads[index]
+    workload, is_behind_service = plan.workload, is_served(plan.place, plan.workload)
     base, container = _split_user_pod(workload)
     pod_security = base["spec"].get("securityContext") or {}
-    own = _user_container(spec, index, container, pod_security, needs, level)
+    own = _user_container(plan, container, pod_security, needs, level)
     for each in _containers(base):
         if filled_in := _filled_in(each, pod_security, level):
             each["securityContext"] = filled_in | (each.get("securityContext") or {})
     port, run = port_of(workload, container), {"program": "server"}
     if workload.runs_until_exit:
         run["program"] = "exit"
-    elif workload.kind == "command" or is_served(place, workload):
+    elif workload.kind == "command" or is_behind_service:
         run["program"] = "scrape"
         scraped = {"port": port, "path": workload.metrics.path}
         # Nothing listens on port 0, so that an observer next to a served server sends it no requests.
         run["params"] = json.dumps(scraped if workload.kind == "command" else {"port": 0, "path": "/"})
     else:
         run["params"] = json.dumps(_client_params(workload, f"http://127.0.0.1:{port}"))
-    client = _client_container(place, spec, load, index, token, watched_cell, run)
+    client = _client_container(plan, run)
     # The same user as in the other container, which is required to see its devices.
     client["securityContext"] = own["securityContext"]
+    containers = [own] if workload.runs_until_exit else [own, client]
+    pod = manifest.tenant_pod(plan.place, plan.owner, plan.index, containers, needs, plan.lifetime_seconds)
     if workload.runs_until_exit:
         # As a sidecar: the kubelet starts the other containers after its startup probe succeeds, and ends it last.
         probe = {"httpGet": {"path": "/begun", "port": CLIENT_PORT}, "periodSeconds": 1}
-        client |= {"restartPolicy": "Always", "startupProbe": probe | {"failureThreshold": deadline_seconds}}
-        pod = manifest.tenant_pod(place, owner, index, [own], needs, deadline_seconds)
+        client |= {"restartPolicy": "Always", "startupProbe": probe | {"failureThreshold": plan.lifetime_seconds}}
         pod["spec"]["initContainers"] = [client]
-    else:
-        pod = manifest.tenant_pod(place, owner, index, [own, client], needs, deadline_seconds)
     user_tolerations = base["spec"].pop("tolerations", None) or []
     pod["spec"]["tolerations"] = [*user_tolerations, *pod["spec"]["tolerations"]]
     if not base["spec"].get("hostPID"):
@@ -246,8 +223,8 @@ def user_pod(
         pod["spec"]["shareProcessNamespace"] = True
     made = cast(Json, strategic_merge(base, pod))
     made["spec"]["securityContext"] = _pod_security(pod_security, made, level)
-    if is_served(place, workload):
-        made["metadata"]["labels"][SERVER_LABEL] = str(index)
+    if is_behind_service:
+        made["metadata"]["labels"][SERVER_LABEL] = str(plan.index)
     return made
 
 

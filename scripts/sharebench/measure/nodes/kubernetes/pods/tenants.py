@@ -1,6 +1,5 @@
 """Tenants as plain pods on one node of a cluster."""
 
-import json
 import select
 import sys
 import time
@@ -15,7 +14,7 @@ from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused, Json
 from sharebench.measure.nodes.kubernetes.cluster.cluster import node_unready_reason
 from sharebench.measure.nodes.kubernetes.pods import manifest, program
 from sharebench.measure.nodes.kubernetes.pods import status as pod_status
-from sharebench.measure.nodes.kubernetes.pods.manifest import TENANT_PORT, Place
+from sharebench.measure.nodes.kubernetes.pods.manifest import TENANT_PORT, Place, TenantPlan
 from sharebench.measure.nodes.kubernetes.pods.overlay import apply_overlay, client_part
 from sharebench.measure.nodes.kubernetes.pods.pod import KUBELET_REPORT_SECONDS, POLL_SECONDS, CellContext, TenantPod
 from sharebench.measure.nodes.kubernetes.pods.sampler import PodSampler
@@ -86,51 +85,34 @@ class PodTenants(TenantSet[TenantPod]):
 
     def _unit(self, owner: Json, grant: Grant) -> TenantPod:
         """A tenant that is not launched; the Service of a server, whose client needs its address, is made."""
-        body, index = self.build_pod(owner, grant), grant.index
-        if not program.is_served(self.place, self.spec.workloads[index]):
+        body, plan = self.build_pod(owner, grant), self._plan(owner, grant.index)
+        if not program.is_served(self.place, plan.workload):
             return TenantPod(self.context, grant, body)
         services = f"/api/v1/namespaces/{self.place.namespace}/services"
-        made = self._create(services, program.service(self.place, owner, self.spec, index))
-        load, token, watched = self.loads[index], self.context.token, self.watched_cell
-        client = program.client_pod(
-            self.place, owner, self.spec, load, index, token, watched, self._lifetime_seconds, made
-        )
+        client = program.client_pod(plan, self._create(services, program.service(plan)))
         client["metadata"]["annotations"] |= self._annotations(CLIENT_PORT)
         return ServedPod(self.context, grant, body, apply_overlay(client, client_part(self.place.options["pod"])))
 
     def _annotations(self, port: int) -> Mapping[str, str]:
         return self.annotations and {**self.annotations, PORT_ANNOTATION: str(port)}
 
-    @property
-    def _lifetime_seconds(self) -> int:
+    def _plan(self, owner: Json, index: int) -> TenantPlan:
         cell_seconds = self.timeouts["start_seconds"] + self.spec.window_seconds + self.timeouts["record_seconds"]
-        return int(2 * self.windows * cell_seconds) + POD_LIFETIME_MARGIN_SECONDS
+        seconds = int(2 * self.windows * cell_seconds) + POD_LIFETIME_MARGIN_SECONDS
+        load, token = self.loads[index], self.context.token
+        return TenantPlan(self.place, owner, self.spec, load, index, token, self.watched_cell, seconds)
 
     def build_pod(self, owner: Json, grant: Grant) -> Json:
         """A tenant's pod; `owner` is the cell's ConfigMap as the API server returned it."""
-        index, options, needs = grant.index, self.place.options, self.access.pod_needs(self.spec, grant)
-        workload, load = self.spec.workloads[index], self.loads[index]
-        seconds = self._lifetime_seconds
-        watched_cell, token = self.watched_cell, self.context.token
-        if workload.is_program:
-            level = self.access.cluster.pod_security
-            pod = program.user_pod(
-                self.place, owner, self.spec, load, index, needs, token, watched_cell, seconds, level
-            )
-        else:
-            params = json.dumps(workload.params)
-            run = {"workload": str(workload.module), "params": params, "device": options["device"]}
-            python = options["python"]
-            arguments = manifest.command_line(self.spec, load, index, python, TENANT_PORT, run, watched_cell)
-            container = manifest.tenant_container(arguments, needs, token, options)
-            pod = manifest.tenant_pod(self.place, owner, index, [container], needs, seconds)
+        needs, plan = self.access.pod_needs(self.spec, grant), self._plan(owner, grant.index)
+        pod, workload = program.tenant_pod(plan, needs, self.access.cluster), plan.workload
         if not program.is_served(self.place, workload):
             # Else the pod of the client has the metrics.
             pod["metadata"]["annotations"] |= self._annotations(CLIENT_PORT if workload.is_program else TENANT_PORT)
         if self.spec.fault is not None:
             # The first process of a PID namespace ignores the signals that it sends itself.
             pod["spec"]["shareProcessNamespace"] = True
-        return apply_overlay(pod, options["pod"])
+        return apply_overlay(pod, self.place.options["pod"])
 
     def launch(self, units: Sequence[TenantPod]) -> None:
         """Create these pods, and wait until the watch has seen each. Raises NodeError if one is refused."""

@@ -9,15 +9,9 @@ from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused, Json
 from sharebench.measure.nodes.kubernetes.cluster.cluster import Cluster
 from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import exact_quantity, is_tolerated
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
-from sharebench.measure.nodes.kubernetes.pods.manifest import (
-    CODE_VOLUME,
-    TENANT_CONTAINER,
-    Place,
-    tenant_container,
-    tenant_pod,
-)
+from sharebench.measure.nodes.kubernetes.pods.manifest import CODE_VOLUME, TENANT_CONTAINER, Place, TenantPlan
 from sharebench.measure.nodes.kubernetes.pods.overlay import apply_overlay
-from sharebench.measure.nodes.kubernetes.pods.program import user_pod
+from sharebench.measure.nodes.kubernetes.pods.program import tenant_pod
 from sharebench.measure.nodes.kubernetes.preflight import room
 from sharebench.measure.nodes.kubernetes.preflight.report import ReportRow
 from sharebench.model.spec import Spec
@@ -72,7 +66,7 @@ def workload_rows(study: Study, node: ClusterNode) -> tuple[list[ReportRow], boo
             found.setdefault(_name(workload), (spec, index, workload))
     requested: dict[str, room.Amounts] = {}
     for name, (spec, index, workload) in found.items():
-        pod = _pod(node, spec, index, workload)
+        pod = _pod(node.cluster, spec, index)
         requested[name] = room.requests(pod)
         as_it_is = "runs as its manifest says" if workload.is_program else "run with kubernetes.image and resources"
         rows.append(ReportRow(name, node.additions(workload) or as_it_is))
@@ -97,17 +91,11 @@ def _name(workload: Workload) -> str:
     return workload.name if workload.is_program else BUILT_IN
 
 
-def _pod(node: ClusterNode, spec: Spec, index: int, workload: Workload) -> Json:
-    options, needs = node.cluster.options, PodNeeds()
-    place, owner = Place(node.cluster.name, "preflight", options), {"metadata": {"uid": "preflight"}}
-    if workload.is_program:
-        load: PlannedLoad = {"arrival": "closed", "seed": 0, "before": 0}
-        level = node.cluster.pod_security
-        pod = user_pod(place, owner, spec, load, index, needs, "", None, DRY_RUN_SECONDS, level)
-    else:
-        container = tenant_container([options["python"]], needs, "", options)
-        pod = tenant_pod(place, owner, index, [container], needs, DRY_RUN_SECONDS)
-    return apply_overlay(pod, options["pod"])
+def _pod(cluster: Cluster, spec: Spec, index: int) -> Json:
+    place, owner = Place(cluster.name, "preflight", cluster.options), {"metadata": {"uid": "preflight"}}
+    load: PlannedLoad = {"arrival": "closed", "seed": 0, "before": 0}
+    plan = TenantPlan(place, owner, spec, load, index, "", None, DRY_RUN_SECONDS)
+    return apply_overlay(tenant_pod(plan, PodNeeds(), cluster), cluster.options["pod"])
 
 
 def _taint_problem(taint: Json) -> str:
