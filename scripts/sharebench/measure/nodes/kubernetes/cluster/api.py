@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, cast
@@ -66,6 +67,16 @@ class ApiRefused(NodeError):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
+
+
+@contextmanager
+def accepting(*statuses: int) -> Iterator[None]:
+    """A block that a refusal with one of these HTTP statuses ends without an error."""
+    try:
+        yield
+    except ApiRefused as refused:
+        if refused.status not in statuses:
+            raise
 
 
 def is_in_cluster() -> bool:
@@ -195,12 +206,9 @@ class Api:
 
     def find(self, path: str) -> Json | None:
         """The object at the path, or None."""
-        try:
+        with accepting(404):
             return self.get(path)
-        except ApiRefused as refused:
-            if refused.status == 404:
-                return None
-            raise
+        return None
 
     def get_text(self, path: str, **query: Any) -> str:
         return self._call("GET", path, query=query).decode(errors="replace")
@@ -219,11 +227,8 @@ class Api:
     def delete(self, path: str, grace_seconds: int | None = None, **query: Any) -> None:
         """Delete the object or collection at the path, if it exists."""
         body = {} if grace_seconds is None else {"gracePeriodSeconds": grace_seconds}
-        try:
+        with accepting(404):
             self._call("DELETE", path, body, query)
-        except ApiRefused as refused:
-            if refused.status != 404:
-                raise
 
     def watch(self, path: str, version: str, **query: Any) -> Iterator[Json]:
         """Yield the events of a collection from that version on, until the server ends the watch. Does not retry.
@@ -259,11 +264,8 @@ def patch_with_retry(api: Api, path: str, make_patch: Callable[[Json], Json]) ->
             # After a conflict, the previous patch had been applied and its answer was lost.
             return last_patch
         metadata = patch.get("metadata", {}) | {"resourceVersion": current["metadata"]["resourceVersion"]}
-        try:
+        with accepting(409):
             api.patch(path, patch | {"metadata": metadata})
             return patch
-        except ApiRefused as refused:
-            if refused.status != 409:
-                raise
-            last_patch = patch
+        last_patch = patch
     raise NodeError(f"someone keeps changing {path}: {PATCH_ATTEMPTS} attempts to change it failed")

@@ -14,7 +14,7 @@ import time
 from datetime import UTC, datetime
 
 from sharebench.measure.nodes.contract import NodeError
-from sharebench.measure.nodes.kubernetes.cluster.api import Api, ApiRefused, Json
+from sharebench.measure.nodes.kubernetes.cluster.api import Api, Json, accepting
 
 DURATION_SECONDS = 60
 RENEW_SECONDS = 15.0
@@ -78,18 +78,14 @@ class NodeLease:
                     # The holder took the Lease after the previous attempt.
                     raise self._in_use_error(lease)
                 lease = self._await_expiry(lease, free_or_ours)
-            try:
+            # Another run was faster, whose name the next attempt finds, or a job of this run.
+            with accepting(409, *([] if lease is None else [404])):
                 if lease is None:
                     base = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": self.name}}
                     self.api.create(self.collection, _with_user(base) | {"spec": self._spec(run_id)})
                 else:
                     self.api.replace(self.path, _with_user(lease) | {"spec": self._spec(run_id)})
                 return
-            except ApiRefused as refused:
-                # Another run was faster, whose name the next attempt finds, or a job of this run.
-                is_gone = lease is not None and refused.status == 404
-                if refused.status != 409 and not is_gone:
-                    raise
         raise NodeError("other runs keep taking the node; wait for them to end, or stop them")
 
     def holder(self) -> str | None:
@@ -140,12 +136,9 @@ class NodeLease:
             if lease is None or holder != run_id:
                 raise NodeError(f"the node is not ours any more: its Lease is held by {holder or 'no run'}")
             spec = self._spec(run_id, lease["spec"].get("acquireTime"))
-            try:
+            # A job of this run may have renewed it at the same moment.
+            with accepting(409):
                 return self.api.replace(self.path, lease | {"spec": spec})
-            except ApiRefused as refused:
-                # A job of this run may have renewed it at the same moment.
-                if refused.status != 409:
-                    raise
 
     def keep_renewing(self, run_id: str) -> None:
         """Renew the Lease from a thread until `release` or the end of this process."""

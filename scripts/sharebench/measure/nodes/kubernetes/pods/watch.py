@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from sharebench.measure.nodes.contract import NodeError
-from sharebench.measure.nodes.kubernetes.cluster.api import Api, ApiRefused, Backoff, Json
+from sharebench.measure.nodes.kubernetes.cluster.api import Api, Backoff, Json, accepting
 from sharebench.measure.nodes.kubernetes.cluster.restricted import GRACE_SECONDS
 
 Item = TypeVar("Item")
@@ -94,7 +94,7 @@ def call_for_each(call: Callable[[Item], Result], items: Sequence[Item]) -> list
 def sweep(api: Api, namespace: str, selector: str) -> None:
     """Delete the ConfigMaps and pods that match and wait until the pods are gone. Raises NodeError."""
     core = f"/api/v1/namespaces/{namespace}"
-    try:
+    with accepting(404):
         for each in api.get(f"{core}/configmaps", labelSelector=selector)["items"]:
             api.delete(f"{core}/configmaps/{each['metadata']['name']}", propagationPolicy="Background")
         # The garbage collector would delete the pods too, but later.
@@ -105,6 +105,3 @@ def sweep(api: Api, namespace: str, selector: str) -> None:
             if time.monotonic() > deadline:
                 raise NodeError(f"{left} of our pods did not go within {POD_REMOVAL_SECONDS:g} s")
             time.sleep(POLL_SECONDS)
-    except ApiRefused as refused:
-        if refused.status != 404:
-            raise
