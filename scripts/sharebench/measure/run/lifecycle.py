@@ -178,11 +178,7 @@ def restore_command(config_words: Sequence[str]) -> str:
     return command if is_here else f"cd {shlex.quote(str(folder))} && {command}"
 
 
-def _never_back(may_wait: bool) -> bool:
-    return False
-
-
-def left_line(claim: ownership.Claim, is_back: Callable[[bool], bool] = _never_back) -> Callable[[], str]:
+def left_line(claim: ownership.Claim, is_back: Callable[[bool], bool] = lambda _: False) -> Callable[[], str]:
     """Returns what a run says that the user leaves at that moment, before it has ended in order."""
     in_order = "left at once; the same command again does only what is missing"
     run = claim.current_record()
@@ -219,7 +215,7 @@ def finish(
     study: Study,
     unfinished: Sequence[Path] | None,
     closing_lines: Callable[[Path], list[str]],
-    is_back: Callable[[bool], bool] = _never_back,
+    is_back: Callable[[bool], bool] = lambda _: False,
 ) -> bool:
     """End what is left of the run, restore the node, print how the run went, and release results and node.
 

@@ -80,13 +80,9 @@ def pod_key(labels: Labels, is_renamed: bool) -> tuple[str, str] | None:
     return labels.get(f"{prefix}namespace", ""), pod
 
 
-def step_length(hours: float) -> float:
-    return max(MIN_STEP_SECONDS, round(3600 * hours / MAX_STEPS))
-
-
 def gpu_usage(server: Server, labels: Labels, hours: float, now: float) -> ObservedUsage:
     """The usage in the hours before a moment (epoch seconds). Raises PrometheusUnavailable."""
-    step_seconds = step_length(hours)
+    step_seconds = max(MIN_STEP_SECONDS, round(3600 * hours / MAX_STEPS))
     step = duration(step_seconds)
     found = {
         metric: server.time_series(f"avg_over_time({selector(metric, labels)}[{step}])", hours, step_seconds, now)

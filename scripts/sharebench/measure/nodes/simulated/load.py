@@ -56,26 +56,23 @@ class Noise:
     """
 
     def __init__(self, planted: "PlantedNoise", seconds: float, draw: random.Random) -> None:
-        self.draw = draw
+        self.planted, self.draw = planted, draw
         self.sigma = math.sqrt(math.log1p(planted["iteration_cv"] ** 2))
-        self.correlation = planted["autocorrelation"]
-        self.straggler_ratio = planted["straggler_ratio"]
-        self.straggler_factor = planted["straggler_factor"]
         self.drift_per_second = planted["drift"] / seconds
         self.middle = seconds / 2
         self.last: float | None = None
 
     def factor(self, start_seconds: float) -> float:
         """The factor of an iteration that starts at this time in the window; 1 on average, without stragglers."""
-        factor = 1.0
+        factor, correlation = 1.0, self.planted["autocorrelation"]
         if self.sigma > 0:
             shock = self.draw.gauss(0.0, 1.0)
-            if self.correlation and self.last is not None:
-                shock = self.correlation * self.last + math.sqrt(1 - self.correlation**2) * shock
+            if correlation and self.last is not None:
+                shock = correlation * self.last + math.sqrt(1 - correlation**2) * shock
             self.last = shock
             factor = math.exp(self.sigma * shock - self.sigma * self.sigma / 2)
-        if self.straggler_ratio and self.draw.random() < self.straggler_ratio:
-            factor *= self.straggler_factor
+        if (ratio := self.planted["straggler_ratio"]) and self.draw.random() < ratio:
+            factor *= self.planted["straggler_factor"]
         if self.drift_per_second:
             factor *= 1 + self.drift_per_second * (start_seconds - self.middle)
         return factor
@@ -143,13 +140,10 @@ class SimulatedTenant:
 
 
 def run_closed(
-    tenants: Sequence[SimulatedTenant],
-    means_seconds: Sequence[float],
-    planted: "PlantedNoise",
-    seconds: float,
-    draw: random.Random,
+    tenants: Sequence[SimulatedTenant], means_seconds: Sequence[float], planted: "PlantedNoise", draw: random.Random
 ) -> None:
     """Every tenant is always active, so each iteration takes the tenant's mean times its noise."""
+    seconds = tenants[0].window_seconds
     for tenant, mean_seconds in zip(tenants, means_seconds, strict=True):
         # The window opens somewhere inside an iteration; only iterations that start in it count.
         tenant.in_flight_seconds = seconds
@@ -190,11 +184,7 @@ def run_jobs(
 
 
 def run_open(
-    tenants: Sequence[SimulatedTenant],
-    per_active: Sequence[float],
-    planted: "PlantedNoise",
-    seconds: float,
-    draw: random.Random,
+    tenants: Sequence[SimulatedTenant], per_active: Sequence[float], planted: "PlantedNoise", draw: random.Random
 ) -> None:
     """First come, first served in each tenant; active tenants share the device, at a speed set by their number.
 
@@ -203,6 +193,7 @@ def run_open(
     continues until all requests of the window are served.
     """
     rate, poisson = tenants[0].load["rate_hz"], tenants[0].load["arrival"] == "poisson"
+    seconds = tenants[0].window_seconds
     now = -LEAD_ITERATIONS * max(1 / rate, per_active[-1])
     arrivals = [(now + draw.random() / rate, index) for index in range(len(tenants))]
     heapq.heapify(arrivals)

@@ -84,11 +84,9 @@ class SimulatedNode(Node):
         return strategy.profile_shortage(replicas)
 
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
-        """Tenants spread evenly over the groups: instances under MIG, else the one device."""
         return [Grant(index, index % strategy.group_count(replicas)) for index in range(replicas)]
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
-        """The node's state against the strategy of the cell."""
         expected = State(strategy, len(grants) if strategy.depends_on_replicas else None, 0)
         current = (self.current() or "none").partition(" block ")[0]
         return [item("state", expected.setting, current, "node")]

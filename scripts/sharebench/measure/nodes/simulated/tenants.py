@@ -87,7 +87,6 @@ class SimulatedTenants:
         return {}
 
     def pids(self) -> list[int]:
-        """Empty: nothing runs."""
         return []
 
     def sampler(self) -> "SimulatedSampler":
@@ -126,11 +125,11 @@ class SimulatedTenants:
             if self.iterations:
                 run_jobs(shares, [self.iterations[index] for index in group], models, noise["iteration_cv"], draw)
             elif all(share.load["arrival"] == "closed" for share in shares):
-                run_closed(shares, [model(len(group)) for model in models], noise, seconds, draw)
+                run_closed(shares, [model(len(group)) for model in models], noise, draw)
             else:
                 # There is no model for a mix of open loads: all tenants of the group run the same workload.
                 per_active = [models[0](active) for active in range(1, len(group) + 1)]
-                run_open(shares, per_active, noise, seconds, draw)
+                run_open(shares, per_active, noise, draw)
         return [
             tenant.report(index, workloads[index].name, START_SECONDS, self.iterations.get(index))
             for index, tenant in enumerate(tenants)

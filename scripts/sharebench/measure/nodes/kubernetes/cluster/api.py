@@ -205,7 +205,6 @@ class Api:
         return dict(json.loads(self._call("GET", path, query=query)))
 
     def find(self, path: str) -> Json | None:
-        """The object at the path, or None."""
         with accepting(404):
             return self.get(path)
         return None

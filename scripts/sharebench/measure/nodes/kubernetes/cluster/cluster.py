@@ -61,7 +61,6 @@ def node_pool(api: Api, wanted: str | Sequence[str]) -> list[Json]:
 
 
 def node_unready_reason(node: Json) -> str | None:
-    """Why the node is not ready; None if it is."""
     ready = conditions_of(node).get("Ready")
     if ready is None or ready["status"] == "True":
         return None
@@ -146,6 +145,9 @@ class Cluster:
         selector = f"{self.owner_selector},{foreign_pods.HELD_LABEL}"
         return list(self.api.get(self.tenants_path, labelSelector=selector)["items"])
 
+    def held_statuses(self) -> dict[str, Json]:
+        return {pod["metadata"]["name"]: pod["status"] for pod in self.held_pods()}
+
     def max_tenants(self, strategy: Strategy) -> int:
         """The study's largest number of tenants under the strategy's innermost mechanism."""
         return max(self.options["tenants"].get(strategy.mechanism[-1], [1]))
@@ -156,7 +158,6 @@ class Cluster:
         return find_stack(self.daemon_sets(), self.pods())
 
     def foreign_pods(self, ended_too: bool = False) -> list[Json]:
-        """The foreign GPU pods on the node."""
         return foreign_pods.gpu_pods(self.pods(), self.options["namespace"], ended_too)
 
     def refuse_foreign_pods(self) -> None:
@@ -185,7 +186,6 @@ class Cluster:
         self.api.patch(self.path, {"metadata": {"labels": dict(labels)}})
 
     def saved_state(self) -> SavedState | None:
-        """The node's saved state; None if nothing of the node was changed."""
         return saved_state.load(self.read_node())
 
     def write_saved_state(self, state: SavedState | None) -> None:

@@ -21,10 +21,12 @@ COMPUTE_LABELS = ("nvidia.com/gpu.compute.major", "nvidia.com/gpu.compute.minor"
 MANY_CLIENTS_COMPUTE_CAPABILITY = [7, 5]
 GPU_RESOURCES = re.compile(r"nvidia\.com/(gpu|mig-).*")
 # Container names in the Helm chart and in the GPU operator, by which a component is found.
-PLUGIN_CONTAINERS = ("nvidia-device-plugin-ctr", "nvidia-device-plugin")
-DISCOVERY_CONTAINERS = ("gpu-feature-discovery-ctr", "gpu-feature-discovery")
-MPS_CONTAINERS = ("mps-control-daemon-ctr",)
-MIG_MANAGER_CONTAINERS = ("nvidia-mig-manager", "mig-manager")
+CONTAINERS = {
+    "plugin": ("nvidia-device-plugin-ctr", "nvidia-device-plugin"),
+    "discovery": ("gpu-feature-discovery-ctr", "gpu-feature-discovery"),
+    "mps": ("mps-control-daemon-ctr",),
+    "mig_manager": ("nvidia-mig-manager", "mig-manager"),
+}
 CONFIG_FOLDER_VARIABLE = "CONFIG_FILE_SRCDIR"
 DEFAULT_VARIABLE = "DEFAULT_CONFIG"
 FALLBACK_VARIABLE = "FALLBACK_STRATEGIES"
@@ -227,11 +229,5 @@ def _find_config_map(plugin: StackComponent) -> PluginConfigMap | None:
 
 def find_stack(daemon_sets: Sequence[Json], pods: Sequence[Json]) -> InstalledStack:
     """Find the components among all DaemonSets of the cluster; `pods` are the node's."""
-    plugin = _find_component(daemon_sets, PLUGIN_CONTAINERS, pods)
-    return InstalledStack(
-        plugin=plugin,
-        discovery=_find_component(daemon_sets, DISCOVERY_CONTAINERS, pods),
-        mps=_find_component(daemon_sets, MPS_CONTAINERS, pods),
-        mig_manager=_find_component(daemon_sets, MIG_MANAGER_CONTAINERS, pods),
-        config_map=_find_config_map(plugin) if plugin else None,
-    )
+    found = {part: _find_component(daemon_sets, names, pods) for part, names in CONTAINERS.items()}
+    return InstalledStack(**found, config_map=_find_config_map(plugin) if (plugin := found["plugin"]) else None)

@@ -23,7 +23,6 @@ class ObservedGpu:
         """SMs of the whole GPU; None until a tenant has had it without limits."""
 
     def observe(self, views: Sequence[DeviceView], limits: TenantLimits) -> None:
-        """Update the facts from the views of a cell's tenants."""
         devices = {view.get("device") for view in views if view.get("is_mig") is False}
         if len(devices) != 1 or None in devices:
             return

@@ -188,7 +188,6 @@ def code_fields(arguments: list[str], token: str, port: int, variables: Mapping[
 
 
 def tenant_container(arguments: list[str], needs: PodNeeds, token: str, options: "ClusterOptions") -> Json:
-    """The container of a tenant that runs our code."""
     fields = code_fields(arguments, token, TENANT_PORT, {GRANTED_VARIABLE: "1"})
     fields["env"] += env_entries(needs.environment)
     requests = {name: value for name, value in options["resources"].items() if value is not None}

@@ -132,7 +132,6 @@ def is_served(place: manifest.Place, workload: Workload) -> bool:
 
 
 def service(plan: TenantPlan) -> Json:
-    """The Service of a tenant's server."""
     _, container = _split_user_pod(plan.workload)
     port, place = port_of(plan.workload, container), plan.place
     return {

@@ -46,9 +46,8 @@ def failed_init_container(pod: Json) -> str | None:
     """The init container that ended with an error, so that the pod's containers never start; None without one."""
     # A sidecar is restarted.
     once = {each["name"] for each in pod["spec"].get("initContainers") or () if each.get("restartPolicy") != "Always"}
-    statuses = pod.get("status", {}).get("initContainerStatuses") or ()
-    ended = {each["name"]: (each.get("state") or {}).get("terminated") or {} for each in statuses}
-    return next((name for name in ended if name in once and ended[name].get("exitCode")), None)
+    ended = {name: state.get("terminated") or {} for name, state in _container_states(pod).items() if name in once}
+    return next((name for name in ended if ended[name].get("exitCode")), None)
 
 
 def container_label(pod: Json, name: str) -> str | None:

@@ -48,13 +48,9 @@ class PodTenants(TenantSet[TenantPod]):
         self.access = access
         self.api = access.cluster.api
         self.place = Place(access.cluster.name, cell, access.cluster.options)
-        self.loads = settings["loads"]
-        self.timeouts = settings["timeouts"]
+        self.settings = settings
         self.windows = settings.get("windows", 1)
-        self.watched_cell = settings.get("watched_cell")
-        self.annotations = settings.get("pod_annotations", {})
         self.collection = access.cluster.tenants_path
-        self.config_maps = f"/api/v1/namespaces/{self.place.namespace}/configmaps"
         self.watcher = PodWatcher(self.api, self.collection, self._cell_selector)
         self.context = CellContext(
             spec, self.api, self.place.namespace, self.collection, self.watcher, reach, token_hex(16)
@@ -63,6 +59,10 @@ class PodTenants(TenantSet[TenantPod]):
         self._offset_ns = 0
 
     # Objects.
+
+    @property
+    def _core(self) -> str:
+        return f"/api/v1/namespaces/{self.place.namespace}"
 
     @property
     def _cell_selector(self) -> str:
@@ -78,7 +78,7 @@ class PodTenants(TenantSet[TenantPod]):
         files = {manifest.CODE_FILE: manifest.code_archive()}
         for workload in self.spec.workloads:
             files |= program.body_files(workload)
-        owner = self._create(self.config_maps, manifest.config_map(self.place, files))
+        owner = self._create(f"{self._core}/configmaps", manifest.config_map(self.place, files))
         for body in self.access.cell_objects(self.spec):
             self._create(manifest.collection_path(self.place, body), manifest.cell_object(self.place, owner, body))
         return [self._unit(owner, grant) for grant in grants]
@@ -88,19 +88,20 @@ class PodTenants(TenantSet[TenantPod]):
         body, plan = self.build_pod(owner, grant), self._plan(owner, grant.index)
         if not program.is_served(self.place, plan.workload):
             return TenantPod(self.context, grant, body)
-        services = f"/api/v1/namespaces/{self.place.namespace}/services"
-        client = program.client_pod(plan, self._create(services, program.service(plan)))
+        client = program.client_pod(plan, self._create(f"{self._core}/services", program.service(plan)))
         client["metadata"]["annotations"] |= self._annotations(CLIENT_PORT)
         return ServedPod(self.context, grant, body, apply_overlay(client, client_part(self.place.options["pod"])))
 
     def _annotations(self, port: int) -> Mapping[str, str]:
-        return self.annotations and {**self.annotations, PORT_ANNOTATION: str(port)}
+        annotations = self.settings.get("pod_annotations", {})
+        return annotations and {**annotations, PORT_ANNOTATION: str(port)}
 
     def _plan(self, owner: Json, index: int) -> TenantPlan:
-        cell_seconds = self.timeouts["start_seconds"] + self.spec.window_seconds + self.timeouts["record_seconds"]
+        settings, timeouts = self.settings, self.settings["timeouts"]
+        cell_seconds = timeouts["start_seconds"] + self.spec.window_seconds + timeouts["record_seconds"]
         seconds = int(2 * self.windows * cell_seconds) + POD_LIFETIME_MARGIN_SECONDS
-        load, token = self.loads[index], self.context.token
-        return TenantPlan(self.place, owner, self.spec, load, index, token, self.watched_cell, seconds)
+        load, watched_cell = settings["loads"][index], settings.get("watched_cell")
+        return TenantPlan(self.place, owner, self.spec, load, index, self.context.token, watched_cell, seconds)
 
     def build_pod(self, owner: Json, grant: Grant) -> Json:
         """A tenant's pod; `owner` is the cell's ConfigMap as the API server returned it."""

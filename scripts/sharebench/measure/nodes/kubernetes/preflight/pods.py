@@ -59,15 +59,14 @@ def workload_rows(study: Study, node: ClusterNode) -> tuple[list[ReportRow], boo
     Pods of all built-in workloads differ in their programs only.
     """
     rows, is_accepted, taints = [], True, own_taints(node.cluster.read_node())
-    found: dict[str, tuple[Spec, int, Workload]] = {}
     specs = list(map(study.spec, study.cells))
-    for spec in specs:
-        for index, workload in enumerate(spec.workloads):
-            found.setdefault(_name(workload), (spec, index, workload))
-    requested: dict[str, room.Amounts] = {}
-    for name, (spec, index, workload) in found.items():
-        pod = _pod(node.cluster, spec, index)
-        requested[name] = room.requests(pod)
+    tenants = [(_name(workload), spec, index) for spec in specs for index, workload in enumerate(spec.workloads)]
+    pods: dict[str, Json] = {}
+    for name, spec, index in tenants:
+        if name in pods:
+            continue
+        pod, workload = _pod(node.cluster, spec, index), spec.workloads[index]
+        pods[name] = pod
         as_it_is = "runs as its manifest says" if workload.is_program else "run with kubernetes.image and resources"
         rows.append(ReportRow(name, node.additions(workload) or as_it_is))
         # An overlay may remove them.
@@ -83,7 +82,7 @@ def workload_rows(study: Study, node: ClusterNode) -> tuple[list[ReportRow], boo
             problems.append(str(refused))
         rows += [ReportRow("", each) for each in [*problems, *notes]]
         is_accepted = is_accepted and not problems
-    lines = _room_problems(node, specs, requested)
+    lines = _room_problems(node, specs, pods)
     return [*rows, *(ReportRow("", line) for line in lines)], is_accepted and not lines
 
 
@@ -151,12 +150,12 @@ def _lacking_objects(cluster: Cluster, pod: Json) -> tuple[list[str], list[str]]
     return lacking, [f"without the right to see {shown}: make sure that namespace {namespace} has it"] if shown else []
 
 
-def _room_problems(node: ClusterNode, specs: Sequence[Spec], requested: dict[str, room.Amounts]) -> list[str]:
+def _room_problems(node: ClusterNode, specs: Sequence[Spec], tenants: dict[str, Json]) -> list[str]:
     """Lines on the largest cell of each resource that does not fit on the node."""
-    here, pods, found = node.cluster.read_node(), node.cluster.pods(), dict[str, None]()
-    for spec in sorted(specs, key=lambda each: -len(each.workloads)):
-        lines = room.shortages([requested[_name(each)] for each in spec.workloads], here, pods)
-        if lines and not found and infeasible_reason(node, spec.strategy, spec.replicas) is None:
-            found = dict.fromkeys(lines)
+    here, pods = node.cluster.read_node(), node.cluster.pods()
     remedy = "; lower kubernetes.resources, or what the manifest requests, or replicas"
-    return [line + remedy for line in found]
+    for spec in sorted(specs, key=lambda each: -len(each.workloads)):
+        lines = room.shortages([tenants[_name(each)] for each in spec.workloads], here, pods)
+        if lines and infeasible_reason(node, spec.strategy, spec.replicas) is None:
+            return [line + remedy for line in lines]
+    return []

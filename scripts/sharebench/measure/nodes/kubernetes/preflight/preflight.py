@@ -123,7 +123,6 @@ def missing_right_rows(
 
 
 def _grant_hint(folder: str, namespaces: Mapping[str, str | None]) -> str:
-    """How to grant the rights of a folder of config/cluster."""
     path = manifest_of(folder).parent.relative_to(REPOSITORY)
     if namespaces["tenants"] != OWN_NAMESPACE:
         return f"granted by {path}, in a kustomization for {namespaces['tenants']} (docs/cluster/install.md, Rights)"
@@ -183,49 +182,36 @@ def inspect(study: Study, node_options: NodeOptions | None = None) -> tuple[list
         try:
             lines, is_fit = _report(study, node, rights)
         except ApiRefused:
-            lacking = _missing_rights_to_look(node, rights)
+            objects = {}
+            with suppress(NodeError):
+                objects["node"] = node.cluster.name
+            lacking = missing_right_rows(api, rights, {"cluster": None, "tenants": options["namespace"]}, objects)
             if not lacking:
                 raise
             return [f"cluster: Kubernetes {version}", "rights:", *map(str, lacking)], False
         return [f"cluster: Kubernetes {version}, node {node.cluster.name}", *lines], is_fit
 
 
-def _missing_rights_to_look(node: ClusterNode, rights: Mapping[str, Iterable[Right]]) -> list[ReportRow]:
-    objects = {}
-    with suppress(NodeError):
-        objects["node"] = node.cluster.name
-    return missing_right_rows(
-        node.cluster.api, rights, {"cluster": None, "tenants": node.cluster.options["namespace"]}, objects
-    )
-
-
 def _report(study: Study, node: ClusterNode, rights: Mapping[str, Iterable[Right]]) -> tuple[list[str], bool]:
     """The report of a cluster that lets us look, and whether the study could run there. Raises NodeError."""
-    api, options = node.cluster.api, node.cluster.options
-    lines = ["installed:", *map(str, installed_rows(node))]
-    rows, is_open = node_rows(node)
-    lines += ["node:", *map(str, rows)]
-    rows, is_any = strategy_rows(study, node)
-    lines += ["strategies:", *map(str, rows)]
-    wrong = wrong_answer_lines(study)
-    lines += ["known to go wrong:", *(str(ReportRow("", line)) for line in wrong)] if wrong else []
-    plugin = node.cluster.installed.plugin
-    places = {"cluster": None, "tenants": options["namespace"]} | ({"plugin": plugin.namespace} if plugin else {})
-    objects = {"node": node.cluster.name}
-    if (configs := node.cluster.installed.config_map) is not None:
-        objects["configs"] = configs.name
-    if (manager := node.cluster.installed.mig_manager) is not None:
-        objects["mig-map"] = map_file(manager, node.cluster.name).name
-    lacking = missing_right_rows(api, rights, places, objects)
-    lines += ["rights:", *map(str, lacking or [ReportRow("", "all that is needed")])]
-    found = node.cluster.foreign_pods()
+    cluster, sections = node.cluster, {"installed": list(installed_rows(node))}
+    namespace, stack = cluster.options["namespace"], cluster.installed
+    sections["node"], is_open = node_rows(node)
+    sections["strategies"], is_any = strategy_rows(study, node)
+    sections["known to go wrong"] = [ReportRow("", line) for line in wrong_answer_lines(study)]
+    places = {"cluster": None, "tenants": namespace} | ({"plugin": stack.plugin.namespace} if stack.plugin else {})
+    objects = {"node": cluster.name} | ({"configs": stack.config_map.name} if stack.config_map else {})
+    if stack.mig_manager is not None:
+        objects["mig-map"] = map_file(stack.mig_manager, cluster.name).name
+    lacking = missing_right_rows(cluster.api, rights, places, objects)
+    sections["rights"] = lacking or [ReportRow("", "all that is needed")]
+    found = cluster.foreign_pods()
     said = foreign_pods.refusal_message(found) if found else "no foreign GPU pods on the node"
-    lines += ["others:", str(ReportRow("", said))]
-    missing = list(_namespace_rows(api, options["namespace"]))
-    lines += map(str, missing)
+    missing = list(_namespace_rows(cluster.api, namespace))
+    sections["others"] = [ReportRow("", said), *missing]
     # Only then would the server say more than the rows above.
-    of_workloads, is_accepted = ([], True) if missing or lacking else workload_rows(study, node)
-    lines += ["workloads:", *map(str, of_workloads)] if of_workloads else []
+    sections["workloads"], is_accepted = ([], True) if missing or lacking else workload_rows(study, node)
+    lines = [line for name, rows in sections.items() if rows for line in (f"{name}:", *map(str, rows))]
     return lines, is_open and is_any and is_accepted and not (missing or lacking or found)
 
 

@@ -53,7 +53,6 @@ def manifest_of(folder: str) -> Path:
 
 
 def granted_rights(folder: str) -> Iterator[Right]:
-    """The rights that a folder's rbac.yaml grants."""
     path = manifest_of(folder)
     for role in yaml.safe_load_all(path.read_text()):
         where = "cluster" if role["kind"] == "ClusterRole" else path.relative_to(MANIFESTS).parts[0]
@@ -77,10 +76,7 @@ def is_allowed(api: Api, right: Right, namespace: str | None, name: str | None =
     """Whether we have a right, by SelfSubjectAccessReview; `name` is the name of the right's object."""
     resource, _, part = right.resource.partition("/")
     attributes = {"verb": right.verb, "group": right.group, "resource": resource, "subresource": part}
-    if namespace is not None:
-        attributes["namespace"] = namespace
-    if name is not None:
-        attributes["name"] = name
+    attributes |= {key: value for key, value in (("namespace", namespace), ("name", name)) if value is not None}
     body = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",

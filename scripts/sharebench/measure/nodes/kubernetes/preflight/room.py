@@ -1,16 +1,12 @@
 """Whether a node has room for the CPUs and the memory that tenants request."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
 from sharebench.core.console import format_count
 from sharebench.measure.nodes.kubernetes.cluster.api import Json
 from sharebench.measure.nodes.kubernetes.cluster.foreign_pods import ENDED_PHASES, OWNER_LABEL
 from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import exact_quantity
-
-Amounts = Mapping[str, Decimal]
-"""CPUs and bytes of memory, by the name of the resource."""
-RESOURCES = ("cpu", "memory")
 
 
 def _request(container: Json, resource: str) -> Decimal:
@@ -20,34 +16,30 @@ def _request(container: Json, resource: str) -> Decimal:
     return exact_quantity(amounts.get(resource, 0))
 
 
-def requests(pod: Json) -> Amounts:
+def _requested(pod: Json, resource: str) -> Decimal:
     """What a pod requests, as the scheduler counts it."""
     inits = pod["spec"].get("initContainers") or []
     staying = [*pod["spec"]["containers"], *(each for each in inits if each.get("restartPolicy") == "Always")]
-    together = {name: sum((_request(each, name) for each in staying), Decimal(0)) for name in RESOURCES}
-    return {name: max([together[name], *(_request(each, name) for each in inits)]) for name in RESOURCES}
+    together = sum((_request(each, resource) for each in staying), Decimal(0))
+    return max([together, *(_request(each, resource) for each in inits)])
 
 
-def total(pods: Iterable[Amounts]) -> Amounts:
-    each = list(pods)
-    return {name: sum((amounts[name] for amounts in each), Decimal(0)) for name in RESOURCES}
-
-
-def shortages(tenants: Sequence[Amounts], node: Json, pods: Iterable[Json]) -> list[str]:
+def shortages(tenants: Sequence[Json], node: Json, pods: Iterable[Json]) -> list[str]:
     """A line for each resource of which these tenants request more than the node's other pods leave."""
     others = [
-        requests(pod)
+        pod
         for pod in pods
         if OWNER_LABEL not in (pod["metadata"].get("labels") or {})
         and pod.get("status", {}).get("phase") not in ENDED_PHASES
     ]
-    wanted, used, lines = total(tenants), total(others), []
-    for name in RESOURCES:
+    lines = []
+    for name in ("cpu", "memory"):
+        wanted, used = (sum((_requested(pod, name) for pod in several), Decimal(0)) for several in (tenants, others))
         offered = exact_quantity(node["status"]["allocatable"].get(name, 0))
-        left = max(offered - used[name], Decimal(0))
-        if wanted[name] > left:
+        left = max(offered - used, Decimal(0))
+        if wanted > left:
             lines.append(
-                f"{format_count(len(tenants), 'tenant requests', 'tenants request')} {_shown(name, wanted[name])}, and "
+                f"{format_count(len(tenants), 'tenant requests', 'tenants request')} {_shown(name, wanted)}, and "
                 f"other pods leave {_shown(name, left)} of the node's {_shown(name, offered)}"
             )
     return lines

@@ -104,7 +104,6 @@ def _sharing(replicas: int) -> str:
 
 
 def mig_resource(profile: str) -> str:
-    """The plugin's resource name for instances of a profile."""
     return MIG_RESOURCE_PREFIX + profile.replace("+", ".")
 
 
@@ -191,32 +190,31 @@ class MigInventory:
         """The partitioning for the strategy with up to `max_tenants` tenants. Raises MigInfeasible."""
         if strategy.mechanism[0] != "mig":
             return self._without_mig()
-        if strategy.mechanism == ("mig", "mps"):
-            raise MigInfeasible("the device plugin refuses MPS on MIG instances; DRA can do it (access: dra)")
-        if self.labels.get(CAPABLE_LABEL) != "true":
-            raise MigInfeasible(f"the node's GPU has no MIG ({CAPABLE_LABEL} is not true)")
-        if self.fixed_strategy == "none":
-            raise MigInfeasible(
-                f"the device plugin offers no MIG instances: {STRATEGY_VARIABLE} of its DaemonSet is none"
-            )
-        if (whole := gpu_count(self.labels) - 1) and self.layout_map is None:
-            raise MigInfeasible(
-                f"the plugin distributes the tenants over the MIG instances of several GPUs; {ALLOW_CHANGE}"
-            )
-        if whole and self.fixed_strategy == "single":
-            raise MigInfeasible(
-                f"{STRATEGY_VARIABLE} of the device plugin's DaemonSet is single, for all GPUs of a node or none"
-            )
-        known = self.layout_map
+        whole, fixed, known = gpu_count(self.labels) - 1, self.fixed_strategy, self.layout_map
+        is_mps = strategy.mechanism == ("mig", "mps")
+        reasons = {
+            "the device plugin refuses MPS on MIG instances; DRA can do it (access: dra)": is_mps,
+            f"the node's GPU has no MIG ({CAPABLE_LABEL} is not true)": self.labels.get(CAPABLE_LABEL) != "true",
+            f"the device plugin offers no MIG instances: {STRATEGY_VARIABLE} of its DaemonSet is none": fixed == "none",
+            f"the plugin distributes the tenants over the MIG instances of several GPUs; {ALLOW_CHANGE}": (
+                whole and known is None
+            ),
+            f"{STRATEGY_VARIABLE} of the device plugin's DaemonSet is single, for all GPUs of a node or none": (
+                whole and fixed == "single"
+            ),
+        }
+        for reason, is_given in reasons.items():
+            if is_given:
+                raise MigInfeasible(reason)
         layout, names = self._existing_layout(strategy) if known is None else self._new_layout(strategy, known)
-        if self.fixed_strategy == "single" and len(layout) > 1:
+        if fixed == "single" and len(layout) > 1:
             raise MigInfeasible(
                 "the device plugin offers no unequal instances: "
                 f"{STRATEGY_VARIABLE} of its DaemonSet is single, not mixed"
             )
         replicas = max(2, -(-max_tenants // len(names))) if len(strategy.mechanism) > 1 else 1
-        config = self._entry_name(layout, self.layout_map) if self.layout_map else None
-        return Partitioning(layout, names, config, self.fixed_strategy == "single", replicas, whole)
+        config = self._entry_name(layout, known) if known else None
+        return Partitioning(layout, names, config, fixed == "single", replicas, whole)
 
     def _entry_name(self, layout: Layout, known: LayoutMap) -> str:
         if (name := known.entry_name(layout, self.labels.get(MIG_CONFIG_LABEL))) is None:
@@ -276,7 +274,6 @@ class MigInventory:
         return self.existing, tuple(filter(None, names))
 
     def infeasible(self, strategy: Strategy, replicas: int, max_tenants: int) -> str | None:
-        """Why the node cannot give `replicas` tenants of the strategy their instances; None if it can."""
         try:
             wanted = self.partitioning(strategy, max_tenants)
         except MigInfeasible as reason:

@@ -65,7 +65,6 @@ class MigState(TypedDict):
 
 
 def capture(node: Json) -> MigState:
-    """The node's present MIG state."""
     labels = labels_of(node)
     saved = {name: labels.get(name) for name in (MIG_CONFIG_LABEL, MIG_STATE_LABEL, *DEPLOY_LABELS)}
     return {"set": None, "labels": saved, "layout": dict(mig_instances.shown_layout(labels))}
@@ -108,8 +107,6 @@ def is_set_by_others(node: Json, saved: MigState) -> bool:
 
 
 class MigManager:
-    """The manager on one node."""
-
     def __init__(self, cluster: Cluster, component: StackComponent) -> None:
         self._cluster = cluster
         self._component = component

@@ -64,22 +64,19 @@ class Placeholders:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def _statuses(self) -> dict[str, Json]:
-        return {pod["metadata"]["name"]: pod["status"] for pod in self._cluster.held_pods()}
-
     def are_in_place(self, count: int) -> bool:
-        return [status.get("phase") for status in self._statuses().values()] == ["Running"] * count
+        return [status.get("phase") for status in self._cluster.held_statuses().values()] == ["Running"] * count
 
     def remove(self) -> None:
         """Remove all placeholders, and wait until they are gone. Raises NodeError."""
-        self._remove(list(self._statuses()))
+        self._remove(list(self._cluster.held_statuses()))
 
     def _remove(self, names: list[str]) -> None:
         for name in names:
             self._cluster.api.delete(f"{self._cluster.tenants_path}/{name}", grace_seconds=restricted.GRACE_SECONDS)
         limit = self._cluster.options["switch_seconds"]
         deadline = time.monotonic() + limit
-        while left := self._statuses().keys() & set(names):
+        while left := self._cluster.held_statuses().keys() & set(names):
             if time.monotonic() > deadline:
                 raise NodeError(f"placeholder pods do not end within {limit:g} s: {', '.join(sorted(left))}")
             time.sleep(POLL_SECONDS)
@@ -118,8 +115,8 @@ class Placeholders:
         limit = self._cluster.options["switch_seconds"]
         deadline = time.monotonic() + limit
         gpus: dict[str, str] = {}
-        while len(gpus) < len(names):
-            status = self._statuses()
+        while True:
+            status = self._cluster.held_statuses()
             for name in names:
                 phase = status.get(name, {}).get("phase")
                 if phase == "Failed":
@@ -128,9 +125,9 @@ class Placeholders:
                     log = self._cluster.api.get_text(f"{self._cluster.tenants_path}/{name}/log")
                     if log.strip():
                         gpus[name] = parse_gpu(log)
+            if len(gpus) == len(names):
+                return gpus
             if time.monotonic() > deadline:
                 reason = next((restricted.waiting_reason(status[name]) for name in names if name not in gpus), "")
                 raise NodeError(f"{len(gpus)} of {len(names)} placeholder pods run after {limit:g} s: {reason}")
-            if len(gpus) < len(names):
-                time.sleep(POLL_SECONDS)
-        return gpus
+            time.sleep(POLL_SECONDS)

@@ -20,13 +20,7 @@ from sharebench.measure.nodes.kubernetes.access.device_plugin.keys import Plugin
 from sharebench.measure.nodes.kubernetes.access.device_plugin.mig import MigPartitioner
 from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_instances import Partitioning
 from sharebench.measure.nodes.kubernetes.access.device_plugin.placeholders import Placeholders
-from sharebench.measure.nodes.kubernetes.access.device_plugin.state import (
-    Expected,
-    PluginState,
-    is_about_pods,
-    state_problems,
-    unready_reasons,
-)
+from sharebench.measure.nodes.kubernetes.access.device_plugin.state import Expected, PluginState
 from sharebench.measure.nodes.kubernetes.access.dra.nvidia import find_driver
 from sharebench.measure.nodes.kubernetes.cluster import saved_state
 from sharebench.measure.nodes.kubernetes.cluster.api import (
@@ -107,14 +101,12 @@ class DevicePluginAccess(Access):
     # For a cell.
 
     def infeasible(self, strategy: Strategy, replicas: int) -> str | None:
-        if (reason := self.missing()) is not None:
-            return reason
-        if (reason := mig_instances.invalid_reason(self.cluster.labels())) is not None:
+        if reason := self.missing() or mig_instances.invalid_reason(self.cluster.labels()):
             return reason
         gpus = self._gpus
         if not gpus:
             return f"the node has no label {COUNT_LABEL}: GPU Feature Discovery has not found a GPU there"
-        if (reason := self._mig.infeasible(strategy, replicas)) is not None:
+        if reason := self._mig.infeasible(strategy, replicas):
             return reason
         if strategy.mechanism == ("mps",):
             if replicas == 1:
@@ -123,7 +115,7 @@ class DevicePluginAccess(Access):
                 return f"the GPU takes {maximum} MPS clients at most"
             if self.cluster.installed.mps is None:
                 return "the MPS control daemon is not installed (the chart's or the operator's DaemonSet)"
-        if (reason := self._fallback_problem) is not None:
+        if reason := self._fallback_problem:
             return reason
         if gpus > 1 and strategy.mechanism[0] != "mig":
             count = self._config(strategy, replicas, Partitioning({})).replicas
@@ -208,8 +200,8 @@ class DevicePluginAccess(Access):
         return self._mig.expected(partitioning, config, config.key(saved["active"] if saved else {}))
 
     def _problems(self, expected: Expected) -> list[str]:
-        pods = self.cluster.pods()
-        return state_problems(self.cluster.read_node(), pods, find_stack(self.cluster.daemon_sets(), pods), expected)
+        pods, node = self.cluster.pods(), self.cluster.read_node()
+        return plugin_state.state_problems(node, pods, find_stack(self.cluster.daemon_sets(), pods), expected)
 
     def _mps_problems(self) -> list[str]:
         pods = self.cluster.pods()
@@ -271,7 +263,7 @@ class DevicePluginAccess(Access):
             if not found and since is not None and now - since >= stable:
                 break
             since = None if found else (now if since is None else since)
-            if is_about_pods(found):
+            if plugin_state.is_about_pods(found):
                 ready = now
             elif is_mps_new and found:
                 self._delete_pod(self.cluster.installed.plugin)
@@ -351,7 +343,7 @@ class DevicePluginAccess(Access):
         def problems() -> list[str]:
             found = self._mps_problems() if is_mps else []
             if takes_only_key and saved["allocatable"]:
-                found += unready_reasons(self.cluster.pods(), self.cluster.installed)
+                found += plugin_state.unready_reasons(self.cluster.pods(), self.cluster.installed)
             return found + plugin_state.restore_problems(self.cluster.read_node(), saved)
 
         # Without a plugin, nothing reacts to the label any more.

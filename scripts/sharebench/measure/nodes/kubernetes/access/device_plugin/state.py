@@ -45,7 +45,6 @@ class Expected:
 
     @property
     def allocatable(self) -> dict[str, int]:
-        """Allocatable resources that the node must have."""
         return {keys.RESOURCE: self.gpus * self.replicas} if self.instances is None else dict(self.instances)
 
     @property

@@ -47,7 +47,6 @@ class DraAccess(Access):
 
     @cached_property
     def devices(self) -> list[DraDevice]:
-        """The devices that NVIDIA's driver offers on the node."""
         if not self.is_served:
             return []
         devices = claims_api.offered_devices(claims_api.resource_slices(self.cluster.api), self.cluster.name)
@@ -176,8 +175,7 @@ class DraAccess(Access):
         """Wait until the holder pod runs, which means that its claims are prepared. Raises NodeError."""
         began, limit = time.monotonic(), self.cluster.options["switch_seconds"]
         while True:
-            statuses = [pod["status"] for pod in self.cluster.held_pods() if pod["metadata"]["name"] == holder]
-            status = statuses[0] if statuses else {}
+            status = self.cluster.held_statuses().get(holder, {})
             if status.get("phase") == "Running":
                 return
             seconds = time.monotonic() - began
