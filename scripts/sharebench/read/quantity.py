@@ -6,3 +6,8 @@ def format_quantity(value: float) -> str:
     if value < 99.95:
         return f"{value:#.3g}"
     return f"{value if value < 1000 else float(f'{value:.4g}'):,.0f}"
+
+
+def format_ends(low: float | None, high: float | None) -> str:
+    """`37.5 to 38.6`; empty without an interval."""
+    return "" if low is None or high is None else f"{format_quantity(low)} to {format_quantity(high)}"

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from sharebench.model.question import ISOLATIONS, MARGIN_PERCENT
 from sharebench.read.decide.documented import Isolation
 from sharebench.read.grouping import group_by
-from sharebench.read.slo import LATENCY, PART_LABELS, percentile_label
+from sharebench.read.slo import LATENCY, PART_LABELS, dollars_per_million, percentile_label
 from sharebench.read.statistics.intervals import Estimate
 
 TAIL_PERCENTILES = ("p95", "p99")
@@ -42,16 +42,21 @@ class Demand:
 
 
 class JudgedPart(NamedTuple):
-    """A part of an SLO, the percentile that is compared with it, and its limit; None where there is no SLO."""
+    """A part of an SLO, and the percentile that is compared with its limit; infinite where there is no SLO."""
 
     part: str
     percentile: str
     time: Estimate
-    limit_seconds: float | None
+    limit_seconds: float = math.inf
 
     @property
     def name(self) -> str:
         return percentile_label(self.part, self.percentile)
+
+    @property
+    def excess(self) -> str:
+        """`60 ms, more than 50 ms`."""
+        return f"{1e3 * self.time.value:.3g} ms, more than {1e3 * self.limit_seconds:g} ms"
 
 
 @dataclass(frozen=True)
@@ -99,12 +104,12 @@ class Level:
     def exceeding_part(self, demand: Demand) -> JudgedPart | None:
         """The part that is furthest beyond its limit, by what is known of it; None if all are within."""
         judged = self.tightest_part(demand)
-        return judged if judged.limit_seconds is not None and judged.time.value > judged.limit_seconds else None
+        return judged if judged.time.value > judged.limit_seconds else None
 
     def tightest_part(self, demand: Demand) -> JudgedPart:
         """The part that is nearest to its limit or furthest beyond it; the latency without an SLO."""
-        parts = self.slo_parts(demand) or [JudgedPart(LATENCY, self.percentile, self.latency, None)]
-        return max(parts, key=lambda each: each.time.value / (each.limit_seconds or 1.0))
+        parts = self.slo_parts(demand) or [JudgedPart(LATENCY, self.percentile, self.latency)]
+        return max(parts, key=lambda each: each.time.value / each.limit_seconds)
 
     @property
     def merit(self) -> Estimate | None:
@@ -177,11 +182,17 @@ class Plan:
             return per_device
         return per_device * demand.tenants / self.level.replicas if self.level else 0.0
 
+    def dollars_per_million(self, per_device: Estimate | None, demand: Demand) -> float | None:
+        """The price of a million of what a device does at this rate; None without a price or a plan."""
+        if not (demand.price_per_hour and self.devices and per_device and per_device.value):
+            return None
+        return dollars_per_million(self.devices * demand.price_per_hour, self.total_rate(per_device.value, demand))
+
     def margin_percent(self, demand: Demand) -> Estimate | None:
         """By how many percent the tightest part may grow until it exceeds the SLO; negative where it does."""
-        judged = self.level.tightest_part(demand) if self.level else None
-        if judged is None or judged.limit_seconds is None:
+        if self.level is None or not self.level.slo_parts(demand):
             return None
+        judged = self.level.tightest_part(demand)
         ratio = judged.time.inverse_times(judged.limit_seconds)
         low, high = (None if end is None else 100 * (end - 1) for end in (ratio.low, ratio.high))
         return Estimate(100 * (ratio.value - 1), low, high, ratio.n)
@@ -270,9 +281,8 @@ def _problem(option: Option, replicas: int, level: Level | None, demand: Demand)
     tenants = f"{level.replicas} tenant{'s' * (level.replicas != 1)}"
     if len(level.slo_parts(demand)) < len(demand.limits):
         return f"{tenants}: {level.lacking(demand)}"
-    if (judged := level.exceeding_part(demand)) and judged.limit_seconds:
-        found, limit = f"{1e3 * judged.time.value:.3g} ms", f"{1e3 * judged.limit_seconds:g} ms"
-        return f"{judged.name} of {tenants} is {found}, more than {limit}"
+    if judged := level.exceeding_part(demand):
+        return f"{judged.name} of {tenants} is {judged.excess}"
     return option.beyond_limits or None
 
 
@@ -306,18 +316,13 @@ def _order(plan: Plan) -> tuple[float, ...]:
 
 
 def _least_merit(plans: Sequence[Plan], demand: Demand) -> float:
-    """The merit from which on none of these plans of one rank is surely better by the margin."""
-    return (1 - demand.margin_percent / 100) * _surely_reached([each.merit for each in plans])
-
-
-def _surely_reached(merits: Sequence[Estimate]) -> float:
-    """The merit that the best plan reaches surely.
+    """The merit from which on none of these plans of one rank is surely better by the margin.
 
     Only the lower ends of intervals count, so that a wider interval of a plan excludes no other one: a plan never wins
-    because it was measured with more noise. Without any interval it is the largest merit.
+    because it was measured with more noise. Without any interval the largest merit counts.
     """
-    ends = [each.low for each in merits if each.low is not None]
-    return max(ends or [each.value for each in merits])
+    ends = [each.merit.low for each in plans if each.merit.low is not None]
+    return (1 - demand.margin_percent / 100) * max(ends or [each.merit.value for each in plans])
 
 
 Choice = tuple[str, int]

@@ -13,7 +13,7 @@ from sharebench.read.decide.advice import Demand, Option, Plan, advise
 from sharebench.read.decide.answers import KINDS, Answer, Kind, PlanLine, verdict_text
 from sharebench.read.decide.cost import HOURS_PER_MONTH
 from sharebench.read.grouping import group_by
-from sharebench.read.slo import LATENCY, dollars_per_million, format_limits
+from sharebench.read.slo import LATENCY, format_limits
 
 HOLDS_LABELS = {None: "unknown", True: "yes", False: "no"}
 NO_ADVICE = "none: except tests of promises, nothing was run under a strategy that shares"
@@ -47,7 +47,7 @@ def _row(plan: Plan, demand: Demand, strategy: Strategy) -> TableRow:
         "strategy": strategy.name,
         "devices": plan.devices,
         "tenants_per_device": plan.per_device,
-        "verdict": "no" if plan.devices is None else verdict_text(plan, demand),
+        "verdict": verdict_text(plan, demand),
         "performance_isolation": HOLDS_LABELS[performance.holds],
         "performance_isolation_basis": f"{performance.basis}: {performance.text}",
         "fault_isolation": HOLDS_LABELS[fault.holds],
@@ -62,24 +62,18 @@ def _row(plan: Plan, demand: Demand, strategy: Strategy) -> TableRow:
     }
     if level is None:
         return row
-    hz, margin = level.throughput and level.throughput.value, plan.margin_percent(demand)
-    judged, tokens = level.tightest_part(demand), level.tokens and level.tokens.value
-    spent = None if price is None or plan.devices is None else plan.devices * price
+    judged, margin = level.tightest_part(demand), plan.margin_percent(demand)
     return row | {
         "percentile": judged.name,
         "judged_with_tenants": level.replicas,
         "tail_of_tenants": level.tails_of or None,
         **judged.time.times(1e3).columns("latency_ms"),
         **(margin.columns("margin_percent") if margin else {}),
-        "throughput_per_device_hz": hz,
-        "output_tokens_per_device_hz": tokens,
-        "dollars_per_million_tokens": dollars_per_million(spent, plan.total_rate(tokens, demand))
-        if spent and tokens
-        else None,
-        "dollars_per_million_iterations": dollars_per_million(spent, plan.total_rate(hz, demand))
-        if spent and hz
-        else None,
-        "dollars_per_month": spent and spent * HOURS_PER_MONTH,
+        "throughput_per_device_hz": level.throughput and level.throughput.value,
+        "output_tokens_per_device_hz": level.tokens and level.tokens.value,
+        "dollars_per_million_tokens": plan.dollars_per_million(level.tokens, demand),
+        "dollars_per_million_iterations": plan.dollars_per_million(level.throughput, demand),
+        "dollars_per_month": plan.devices and price and plan.devices * price * HOURS_PER_MONTH,
     }
 
 

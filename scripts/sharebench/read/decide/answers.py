@@ -28,8 +28,8 @@ from sharebench.read.decide.advice import (
 )
 from sharebench.read.decide.cost import HOURS_PER_MONTH
 from sharebench.read.grouping import group_by
-from sharebench.read.quantity import format_quantity
-from sharebench.read.slo import LATENCY, PART_LABELS, dollars_per_million, format_limits, percentile_label
+from sharebench.read.quantity import format_ends, format_quantity
+from sharebench.read.slo import LATENCY, PART_LABELS, format_limits, percentile_label
 
 MAX_NAMED = 4
 """The largest number of strategies that a sentence names."""
@@ -120,10 +120,12 @@ def read_decision(path: Path) -> Decision:
 
 def verdict_text(plan: Plan, demand: Demand) -> str:
     """Whether a plan meets the SLO, by which percentiles, and whether surely."""
+    level = plan.level
+    if plan.devices is None or level is None:
+        return "no"
     if plan.brings_nothing:
         return "brings nothing"
-    level, parts = plan.level, plan.level.slo_parts(demand) if plan.level else []
-    if level is None or not parts:
+    if not (parts := level.slo_parts(demand)):
         return "possible"
     if plan.lacks_tail:
         return f"not known: only {' and '.join(each.name for each in level.coarse_parts(demand))}"
@@ -133,7 +135,7 @@ def verdict_text(plan: Plan, demand: Demand) -> str:
 
 def _beyond(parts: Sequence[JudgedPart]) -> list[str]:
     """The parts of an SLO that the upper ends of their intervals exceed."""
-    return [each.name for each in parts if each.limit_seconds and (each.time.high or math.inf) > each.limit_seconds]
+    return [each.name for each in parts if (each.time.high or math.inf) > each.limit_seconds]
 
 
 def answer_question(workload: str, options: Sequence[Option], demand: Demand, is_gpu: bool = True) -> Answer:
@@ -142,52 +144,53 @@ def answer_question(workload: str, options: Sequence[Option], demand: Demand, is
     best = plans[0] if plans and plans[0].devices is not None else None
     if best is None:
         none = f"no strategy that was measured serves {_tenants(demand.tenants)}{_conditions(demand)}"
-        reasons = no_plan_reasons(plans) or [Reason("scope", "There is no data.")]
+        reasons = _no_plan_reasons(plans) or [Reason("scope", "There is no data.")]
         return Answer(workload, none, reasons, plans=[_line(each, demand) for each in plans])
     assert best.level is not None
-    reasons = [*hazard_reasons(best), *gain_reasons(plans)]
+    level, scope = best.level, []
     if best.option.has_one_load:
         text = f"Its load is that of all tenants together: any number up to {demand.tenants} was compared, on one GPU"
         enough = f"of each strategy the fewest count of which no other is surely better by {demand.margin_percent:g} %"
-        reasons.append(Reason("scope", f"{text}; {enough}."))
-    if best.per_device > 1 and best.level.gain is None:
-        reasons.append(
-            Reason("scope", "No valid baseline: what sharing costs, against one tenant alone, is not known.")
-        )
-    if best.level.replicas > best.per_device:
-        few, many = _tenants(best.per_device), best.level.replicas
-        reasons.append(Reason("scope", f"Not measured with {few} on a GPU: the numbers are those of {many}."))
-    if best.level.tails_of:
-        few, many = _tenants(best.level.replicas), best.level.tails_of
-        text = f"Of {few} the tail is not known; what meets the SLO is the tail of {many}, who are not faster."
-        reasons.append(Reason("scope", text))
-    reasons += tie_reasons(plans, demand) + _reasons_against_fewer(plans, demand) + no_plan_reasons(plans)
-    changes = [_describe_change(point, best.option.strategy) for point in turning_points(options, demand)]
-    reasons += [Reason("change", each) for each in changes]
-    reasons += [Reason("certainty", text) for text in _certainty(best, demand)]
-    merit, undecided = best.level.merit, ""
+        scope.append(f"{text}; {enough}.")
+    if best.per_device > 1 and level.gain is None:
+        scope.append("No valid baseline: what sharing costs, against one tenant alone, is not known.")
+    if level.replicas > best.per_device:
+        few = _tenants(best.per_device)
+        scope.append(f"Not measured with {few} on a GPU: the numbers are those of {level.replicas}.")
+    if level.tails_of:
+        text = f"what meets the SLO is the tail of {level.tails_of}, who are not faster"
+        scope.append(f"Of {_tenants(level.replicas)} the tail is not known; {text}.")
+    changes = (_describe_change(point, best.option.strategy) for point in turning_points(options, demand))
+    more = [*(Reason("change", each) for each in changes), *_certainty(best, level, demand)]
+    undecided = ""
     if best.lacks_tail:
-        undecided = f"not known to keep the SLO ({best.level.lacking(demand)})"
-    elif merit is not None and merit.low is None:
+        undecided = f"not known to keep the SLO ({level.lacking(demand)})"
+    elif level.merit is not None and level.merit.low is None:
         undecided = MEASURED_ONCE
-    return decided(workload, plans, demand, reasons, undecided, _facts(best, best.level, demand), is_gpu)
+    return decided(workload, plans, demand, scope, more, undecided, _facts(best, level, demand), is_gpu)
 
 
 def decided(
     workload: str,
     plans: Sequence[Plan],
     demand: Demand,
-    reasons: Sequence[Reason],
+    scope: Sequence[str],
+    more: Sequence[Reason],
     undecided: str,
     facts: Sequence[Fact],
     is_gpu: bool,
 ) -> Answer:
-    """The answer whose first plan is the one to take, if there is a winner; a stand-in's names none."""
+    """The answer whose first plan is the one to take, if there is a winner; a stand-in's names none.
+
+    `scope` and `more` are reasons besides those that the plans give.
+    """
     best, lines = plans[0], [_line(each, demand) for each in plans]
     assert best.devices is not None and best.level is not None
+    gains, without = _gain_reasons(plans), _no_plan_reasons(plans)
     if not is_gpu:
-        kept = [each for each in reasons if each.kind in ("gain", "no plan")]
-        return Answer(workload, ON_A_STAND_IN, kept, undecided=ON_A_STAND_IN, plans=lines)
+        return Answer(workload, ON_A_STAND_IN, [*gains, *without], undecided=ON_A_STAND_IN, plans=lines)
+    reasons = [*hazard_reasons(best), *gains, *(Reason("scope", text) for text in scope)]
+    reasons += [*_tie_reasons(plans, demand), *_reasons_against_fewer(plans, demand), *without, *more]
     plan = format_choice((best.option.strategy, best.devices))
     replicas = best.option.has_one_load
     if replicas:
@@ -241,7 +244,7 @@ def hazard_reasons(best: Plan) -> list[Reason]:
     return [Reason("hazard", f"Caution: {text}.") for text in found]
 
 
-def gain_reasons(plans: Sequence[Plan]) -> list[Reason]:
+def _gain_reasons(plans: Sequence[Plan]) -> list[Reason]:
     """What sharing gains, for the plans that bring nothing."""
     vain = [
         f"{each.option.strategy} × {format_quantity(each.level.gain)} with {_tenants(each.level.replicas)}"
@@ -253,7 +256,7 @@ def gain_reasons(plans: Sequence[Plan]) -> list[Reason]:
     return [Reason("gain", f"{what}: {', '.join(vain)}.")] if vain else []
 
 
-def tie_reasons(plans: Sequence[Plan], demand: Demand) -> list[Reason]:
+def _tie_reasons(plans: Sequence[Plan], demand: Demand) -> list[Reason]:
     best, *others = plans
     tied = [each.option.strategy for each in others if each.is_tied and each.rank == best.rank]
     if not tied:
@@ -265,7 +268,7 @@ def tie_reasons(plans: Sequence[Plan], demand: Demand) -> list[Reason]:
     return [Reason("tie", f"{none}; {best.option.strategy} {why}.")]
 
 
-def no_plan_reasons(plans: Sequence[Plan]) -> list[Reason]:
+def _no_plan_reasons(plans: Sequence[Plan]) -> list[Reason]:
     unplanned = group_by((each for each in plans if each.devices is None), lambda each: each.reason)
     return [
         Reason("no plan", f"No plan with {', '.join(each.option.strategy for each in those)}: {reason}.")
@@ -298,9 +301,8 @@ def _facts(best: Plan, level: Level, demand: Demand) -> list[Fact]:
     }
     for name, time in times.items():
         ms = time.times(1e3)
-        ends = "" if ms.low is None or ms.high is None else f"{format_quantity(ms.low)} to {format_quantity(ms.high)}"
         if name != "mean":
-            facts.append(Fact(name, f"{format_quantity(ms.value)} ms", ends))
+            facts.append(Fact(name, f"{format_quantity(ms.value)} ms", format_ends(ms.low, ms.high)))
     if level.throughput:
         gain = None if best.option.has_one_load and level.inverse_latency else level.gain
         facts.append(Fact("per GPU", f"{format_quantity(level.throughput.value)}/s", _over_one(best, gain)))
@@ -314,21 +316,15 @@ def _over_one(best: Plan, ratio: float | None) -> str:
 
 
 def _line(plan: Plan, demand: Demand) -> PlanLine:
-    level = plan.level
-    verdict = "no" if plan.devices is None else verdict_text(plan, demand)
+    level, name, verdict = plan.level, plan.option.strategy, verdict_text(plan, demand)
     if plan.devices is None or level is None:
-        return PlanLine(plan.option.strategy, None, plan.per_device, "", "", None, verdict)
+        return PlanLine(name, None, plan.per_device, "", "", None, verdict)
     judged, hz = level.tightest_part(demand), level.throughput.value if level.throughput else None
     latency = f"{judged.name} {format_quantity(1e3 * judged.time.value)}" if judged.name else ""
     work = "" if hz is None else f"{format_quantity(hz)}/s" if judged.name else f"× {format_quantity(hz)}"
-    dollars = ""
-    if hz and demand.price_per_hour is not None:
-        dollars = format_quantity(
-            dollars_per_million(plan.devices * demand.price_per_hour, plan.total_rate(hz, demand))
-        )
-    return PlanLine(
-        plan.option.strategy, plan.devices, plan.per_device, latency, work, hz, verdict, level.replicas, dollars
-    )
+    price = plan.dollars_per_million(level.throughput, demand)
+    dollars = "" if price is None else format_quantity(price)
+    return PlanLine(name, plan.devices, plan.per_device, latency, work, hz, verdict, level.replicas, dollars)
 
 
 def _reasons_against_fewer(plans: Sequence[Plan], demand: Demand) -> list[Reason]:
@@ -381,19 +377,19 @@ def _describe_change(point: TurningPoint, strategy: str) -> str:
             return f"{'without' if other.isolation == 'none' else f'with {other.isolation}'} isolation {what}"
 
 
-def _certainty(best: Plan, demand: Demand) -> list[str]:
+def _certainty(best: Plan, level: Level, demand: Demand) -> list[Reason]:
     """Whether the plan meets the SLO with its whole interval; tied plans are named elsewhere."""
-    assert best.level is not None
-    parts = best.level.slo_parts(demand)
+    parts, p99, limit = level.slo_parts(demand), level.p99, demand.limits.get(LATENCY, math.inf)
     if best.lacks_tail:
-        return [f"How sure: {best.level.lacking(demand)}; a longer window_seconds gives the tail."]
-    if any(each.time.high is None for each in parts or [best.level.tightest_part(demand)]):
-        return ["How sure this is cannot be said: without repeats there are no intervals."]
-    if beyond := _beyond(parts):
-        return [f"How sure: the 95 % interval of {' and '.join(beyond)} reaches beyond the SLO."]
-    if not parts:
+        text = f"How sure: {level.lacking(demand)}; a longer window_seconds gives the tail."
+    elif any(each.time.high is None for each in parts or [level.tightest_part(demand)]):
+        text = "How sure this is cannot be said: without repeats there are no intervals."
+    elif beyond := _beyond(parts):
+        text = f"How sure: the 95 % interval of {' and '.join(beyond)} reaches beyond the SLO."
+    elif not parts:
         return []
-    p99, limit = best.level.p99, demand.limits.get(LATENCY)
-    if p99 is not None and limit is not None and p99.value > limit:
-        return [f"How sure: the p95 is within the SLO, the p99, {format_quantity(1e3 * p99.value)} ms, is not."]
-    return ["How sure: within the SLO with the whole 95 % interval."]
+    elif p99 is not None and p99.value > limit:
+        text = f"How sure: the p95 is within the SLO, the p99, {format_quantity(1e3 * p99.value)} ms, is not."
+    else:
+        text = "How sure: within the SLO with the whole 95 % interval."
+    return [Reason("certainty", text)]

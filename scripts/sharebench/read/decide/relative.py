@@ -9,22 +9,12 @@ import pandas as pd
 from sharebench.model.strategy import Strategy
 from sharebench.read.decide import documented
 from sharebench.read.decide.advice import Demand, Level, Option, Plan, advise
-from sharebench.read.decide.answers import (
-    MEASURED_ONCE,
-    Answer,
-    Fact,
-    Reason,
-    decided,
-    gain_reasons,
-    hazard_reasons,
-    no_plan_reasons,
-    tie_reasons,
-)
+from sharebench.read.decide.answers import MEASURED_ONCE, Answer, Fact, Reason, decided
 from sharebench.read.decide.documented import MEASURED, Isolation
 from sharebench.read.decide.options import MAX_ISOLATED_GROWTH, measured_level
 from sharebench.read.decide.rows import SLOWDOWN, STP, SummaryRow, estimate
 from sharebench.read.grouping import group_by
-from sharebench.read.quantity import format_quantity
+from sharebench.read.quantity import format_ends, format_quantity
 from sharebench.read.slo import format_limits
 from sharebench.read.statistics.intervals import Estimate
 
@@ -85,9 +75,8 @@ def _beyond_limits(rows: Sequence[SummaryRow], limits: Mapping[str, Mapping[str,
     texts = []
     for row in rows:
         demand, level = Demand(1, limits.get(row.tenant_workload, {})), measured_level(row)
-        if (late := level.exceeding_part(demand) if level else None) and late.limit_seconds:
-            found, limit = f"{1e3 * late.time.value:.3g} ms", f"{1e3 * late.limit_seconds:g} ms"
-            texts.append(f"{row.tenant_workload} has {late.name} {found}, more than {limit}")
+        if late := level.exceeding_part(demand) if level else None:
+            texts.append(f"{row.tenant_workload} has {late.name} {late.excess}")
         elif demand.limits and (level is None or len(level.slo_parts(demand)) < len(demand.limits)):
             texts.append(f"{row.tenant_workload}: {level.lacking(demand) if level else 'no percentile is known'}")
     return "; ".join(texts)
@@ -167,16 +156,6 @@ def _answer(
     best = plans[0]
     assert best.level is not None and best.level.throughput is not None
     together = best.level.throughput
-    ends = (
-        f"{format_quantity(together.low)} to {format_quantity(together.high)}" if together.low and together.high else ""
-    )
-    reasons: list[Reason] = [
-        *hazard_reasons(best),
-        *gain_reasons(plans),
-        *tie_reasons(plans, demand),
-        *no_plan_reasons(plans),
-        *_unanswered_reasons(asked, measured, left_out),
-    ]
     shared = [each for each in plans if each.option.is_sharing and each.devices is not None]
     judged = [best] if best.option.is_sharing else shared
     undecided = ""
@@ -184,5 +163,7 @@ def _answer(
         undecided = MEASURED_ONCE
     if left_out and not best.option.is_sharing:
         undecided = undecided or f"no winner, since {_not_measured(left_out, measured)}"
+    ends = format_ends(together.low, together.high)
     found = [] if together == ONE else [Fact(work, f"× {format_quantity(together.value)}", ends), *facts(best)]
-    return decided(workload, plans, demand, reasons, undecided, found, is_gpu)
+    more = _unanswered_reasons(asked, measured, left_out)
+    return decided(workload, plans, demand, (), more, undecided, found, is_gpu)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from sharebench.read.columns import TableRow
-from sharebench.read.decide.advice import Demand, JudgedPart, Level
+from sharebench.read.decide.advice import Demand, Level
 from sharebench.read.statistics.intervals import Estimate
 
 
@@ -24,12 +24,12 @@ def highest_rate(within: Level, beyond: Level | None, demand: Demand) -> TableRo
     if len(pairs) < len(parts):
         # The part that is not known may reach its limit first.
         return {}
-    share = _share([(_limit(a), a.time.value, b.time.value) for a, b in pairs])
+    share = _share([(a.limit_seconds, a.time.value, b.time.value) for a, b in pairs])
     if share is None:
         return {}
     # Where times are at their upper ends, the limit is reached sooner.
-    least = _share([(_limit(a), a.time.high, b.time.high) for a, b in pairs])
-    most = _share([(_limit(a), a.time.low, b.time.low) for a, b in pairs])
+    least = _share([(a.limit_seconds, a.time.high, b.time.high) for a, b in pairs])
+    most = _share([(a.limit_seconds, a.time.low, b.time.low) for a, b in pairs])
     rates = {"rate_within_slo_hz": (within.throughput, beyond.throughput)}
     rates |= {"tokens_within_slo_hz": (within.tokens, beyond.tokens)}
     row: TableRow = {}
@@ -40,11 +40,6 @@ def highest_rate(within: Level, beyond: Level | None, demand: Demand) -> TableRo
             high = _between(lower.high, higher.high, most)
             row |= Estimate(_between(lower.value, higher.value, share) or 0.0, low, high).columns(name)
     return row
-
-
-def _limit(part: JudgedPart) -> float:
-    assert part.limit_seconds is not None
-    return part.limit_seconds
 
 
 def _share(parts: Sequence[tuple[float, float | None, float | None]]) -> float | None:
