@@ -150,12 +150,11 @@ class StaticAccess(Access):
             return
         deadline = time.monotonic() + RELEASE_SECONDS
         # Pods that stay belong to foreign pods, which are refused anyway.
-        while time.monotonic() < deadline and self._has_active_pods(self._companion_namespace):
+        while time.monotonic() < deadline and any(
+            pod["metadata"]["namespace"] == self._companion_namespace and pod["status"].get("phase") not in ENDED_PHASES
+            for pod in self.cluster.pods()
+        ):
             time.sleep(POLL_SECONDS)
-
-    def _has_active_pods(self, namespace: str) -> bool:
-        pods = [pod for pod in self.cluster.pods() if pod["metadata"]["namespace"] == namespace]
-        return any(pod["status"].get("phase") not in ENDED_PHASES for pod in pods)
 
     def plan(self, strategy: Strategy) -> str:
         scheduler = strategy.pod and strategy.pod.scheduler

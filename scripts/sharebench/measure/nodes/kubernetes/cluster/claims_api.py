@@ -31,37 +31,6 @@ def is_served(api: Api) -> bool:
     return api.find(f"/apis/{VERSION}") is not None
 
 
-def device_request(name: str, device_class: str, expressions: Iterable[str], count: int = 1) -> Json:
-    """A claim's request for `count` devices of a class for which all these CEL expressions are true."""
-    exactly: Json = {"deviceClassName": device_class}
-    if selectors := [{"cel": {"expression": expression}} for expression in expressions]:
-        exactly["selectors"] = selectors
-    if count > 1:
-        exactly["count"] = count
-    return {"name": name, "exactly": exactly}
-
-
-def resource_claim(name: str, devices: Json) -> Json:
-    """A ResourceClaim; `name` is its name within the cell."""
-    return {
-        "apiVersion": VERSION,
-        "kind": "ResourceClaim",
-        "metadata": {"name": name},
-        "spec": {"devices": dict(devices)},
-    }
-
-
-def claim_template(claim: Json, labels: Mapping[str, str]) -> Json:
-    """A ResourceClaimTemplate for claims like this one, with these labels."""
-    spec = {"metadata": {"labels": dict(labels)}, "spec": claim["spec"]}
-    return claim | {"kind": "ResourceClaimTemplate", "spec": spec}
-
-
-def _attribute_value(attribute: Json) -> str:
-    (value,) = attribute.values()
-    return str(value)
-
-
 def _capacity(value: Any) -> int:
     return parse_quantity(str(value["value"] if isinstance(value, Mapping) else value))
 
@@ -78,8 +47,9 @@ def offered_devices(slices: Iterable[Json], node: str) -> list[DraDevice]:
             continue
         for device in spec.get("devices") or ():
             attributes = {
-                name.removeprefix(f"{driver}/"): _attribute_value(value)
-                for name, value in (device.get("attributes") or {}).items()
+                name.removeprefix(f"{driver}/"): str(value)
+                for name, attribute in (device.get("attributes") or {}).items()
+                for value in attribute.values()
             }
             capacity = {name: _capacity(value) for name, value in (device.get("capacity") or {}).items()}
             counters = {

@@ -92,11 +92,6 @@ def owner_reference(place: Place, owner: Json) -> Json:
     return {"apiVersion": "v1", "kind": "ConfigMap", "name": place.name, "uid": owner["metadata"]["uid"]}
 
 
-def collection_path(place: Place, body: Json) -> str:
-    """Path of the collection of an object of any API group except the core group."""
-    return f"/apis/{body['apiVersion']}/namespaces/{place.namespace}/{body['kind'].lower()}s"
-
-
 def cell_object(place: Place, owner: Json, body: Json) -> Json:
     """An object of `Access.cell_objects` with its name in the cluster, the cell's labels and its owner."""
     metadata = {"name": f"{place.name}-{body['metadata']['name']}", "labels": place.labels}

@@ -80,7 +80,9 @@ class PodTenants(TenantSet[TenantPod]):
             files |= program.body_files(workload)
         owner = self._create(f"{self._core}/configmaps", manifest.config_map(self.place, files))
         for body in self.access.cell_objects(self.spec):
-            self._create(manifest.collection_path(self.place, body), manifest.cell_object(self.place, owner, body))
+            # None is of the core group.
+            path = f"/apis/{body['apiVersion']}/namespaces/{self.place.namespace}/{body['kind'].lower()}s"
+            self._create(path, manifest.cell_object(self.place, owner, body))
         return [self._unit(owner, grant) for grant in grants]
 
     def _unit(self, owner: Json, grant: Grant) -> TenantPod:

@@ -71,7 +71,12 @@ def workload_rows(study: Study, node: ClusterNode) -> tuple[list[ReportRow], boo
         rows.append(ReportRow(name, node.additions(workload) or as_it_is))
         # An overlay may remove them.
         tolerations = pod["spec"].get("tolerations") or []
-        problems = [_taint_problem(taint) for taint in taints if not is_tolerated(taint, tolerations)]
+        problems = [
+            f"the node's taint {taint_text(taint)} keeps it away; "
+            f"kubernetes: {{tolerations: [{{key: {taint['key']}, operator: Exists, effect: {taint['effect']}}}]}}"
+            for taint in taints
+            if not is_tolerated(taint, tolerations)
+        ]
         problems += _client_problems(node, workload)
         lacking, notes = _lacking_objects(node.cluster, pod)
         problems += lacking
@@ -95,13 +100,6 @@ def _pod(cluster: Cluster, spec: Spec, index: int) -> Json:
     load: PlannedLoad = {"arrival": "closed", "seed": 0, "before": 0}
     plan = TenantPlan(place, owner, spec, load, index, "", None, DRY_RUN_SECONDS)
     return apply_overlay(tenant_pod(plan, PodNeeds(), cluster), cluster.options["pod"])
-
-
-def _taint_problem(taint: Json) -> str:
-    return (
-        f"the node's taint {taint_text(taint)} keeps it away; "
-        f"kubernetes: {{tolerations: [{{key: {taint['key']}, operator: Exists, effect: {taint['effect']}}}]}}"
-    )
 
 
 def _cpu_limit_notes(pod: Json) -> list[str]:

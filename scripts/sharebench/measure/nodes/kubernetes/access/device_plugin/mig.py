@@ -116,7 +116,8 @@ class MigPartitioner:
         """
         assert wanted.config is not None
         self.refuse_foreign_layout(saved)
-        now = mig_manager.with_set(saved["mig"], wanted.config)
+        earlier = {*saved["mig"].get("set_before", []), *filter(None, [saved["mig"]["set"]])}
+        now: mig_manager.MigState = {**saved["mig"], "set": wanted.config, "set_before": sorted(earlier)}
         self._cluster.save_access(self._access, {**saved, "mig": now})
         before = self._pods_to_restart()
         self._manager().set_layout(wanted.config, other_labels)

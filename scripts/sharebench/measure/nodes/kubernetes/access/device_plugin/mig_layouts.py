@@ -89,9 +89,15 @@ class LayoutMap(NamedTuple):
     def no_entry_message(self, layout: Layout) -> str:
         """The message for a layout without an entry, with the entry to add."""
         what = ", ".join(f"{count} of {profile}" for profile, count in layout.items()) or "none"
+        rules = [
+            {"devices": rule.devices, "mig-enabled": rule.is_enabled}
+            | ({"mig-devices": dict(rule.layout)} if rule.layout else {})
+            for rule in rules_for_layout(layout, self.gpus)
+        ]
+        entry = yaml.safe_dump(rules, default_flow_style=True, sort_keys=False, width=1000).strip()
         return (
             f"the MIG manager's map has no entry for these instances of one GPU: {what}; "
-            f"add to {self.location}: my-layout: {as_yaml(rules_for_layout(layout, self.gpus))}"
+            f"add to {self.location}: my-layout: {entry}"
         )
 
 
@@ -113,15 +119,6 @@ def rules_for_layout(layout: Layout, gpus: int = 1) -> list[LayoutRule]:
     if not layout or gpus == 1:
         return [LayoutRule("all", bool(layout), layout)]
     return [LayoutRule([0], True, layout), LayoutRule(list(range(1, gpus)), False, {})]
-
-
-def as_yaml(rules: Iterable[LayoutRule]) -> str:
-    entry = [
-        {"devices": rule.devices, "mig-enabled": rule.is_enabled}
-        | ({"mig-devices": dict(rule.layout)} if rule.layout else {})
-        for rule in rules
-    ]
-    return yaml.safe_dump(entry, default_flow_style=True, sort_keys=False, width=1000).strip()
 
 
 def _size(profile: str) -> tuple[int, int]:

@@ -92,12 +92,6 @@ def refuse_unsettled(node: Json) -> None:
         )
 
 
-def with_set(saved: MigState, config: str) -> MigState:
-    """The state to save before this entry is set."""
-    before = {*saved.get("set_before", []), *filter(None, [saved["set"]])}
-    return {**saved, "set": config, "set_before": sorted(before)}
-
-
 def is_set_by_others(node: Json, saved: MigState) -> bool:
     """Whether someone else has set the layout since we did."""
     if saved["set"] is None:

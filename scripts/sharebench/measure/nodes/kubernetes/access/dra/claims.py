@@ -119,16 +119,20 @@ def build_claims(strategy: Strategy, device_groups: Sequence[DeviceGroup], repli
 
 
 def _build_claim(strategy: Strategy, groups: Mapping[int, DeviceGroup], name: str, sharers: int = 1) -> Json:
+    """A ResourceClaim; `name` is its name within the cell."""
     is_mig = strategy.mechanism[0] == "mig"
     device_class = nvidia.MIG_CLASS if is_mig else nvidia.DRIVER
     names = [request_name(strategy, group) for group in groups]
     requests, configs = [], []
     for request, group in zip(names, groups.values(), strict=True):
-        is_any = strategy.claim_per == "tenant" and not nvidia.is_shared_by_claims(strategy)
-        made = claims_api.device_request(request, device_class, [] if is_any else nvidia.selectors(group), len(group))
+        exactly: Json = {"deviceClassName": device_class}
+        if strategy.claim_per != "tenant" or nvidia.is_shared_by_claims(strategy):
+            exactly["selectors"] = [{"cel": {"expression": expression}} for expression in nvidia.selectors(group)]
+        if len(group) > 1:
+            exactly["count"] = len(group)
         if nvidia.is_shared_by_claims(strategy):
-            made["exactly"]["capacity"] = {"requests": {"memory": nvidia.memory_part(group, sharers)}}
-        requests.append(made)
+            exactly["capacity"] = {"requests": {"memory": nvidia.memory_part(group, sharers)}}
+        requests.append({"name": request, "exactly": exactly})
         parameters = nvidia.sharing_config(strategy, group)
         if parameters is not None:
             # One config per request, since the driver starts an MPS daemon for each, which serves one instance.
@@ -138,4 +142,5 @@ def _build_claim(strategy: Strategy, groups: Mapping[int, DeviceGroup], name: st
         devices["config"] = configs
     if is_mig and len(requests) > 1:
         devices["constraints"] = [{"requests": names, "matchAttribute": nvidia.PARENT_ATTRIBUTE}]
-    return claims_api.resource_claim(name, devices)
+    spec = {"devices": devices}
+    return {"apiVersion": claims_api.VERSION, "kind": "ResourceClaim", "metadata": {"name": name}, "spec": spec}

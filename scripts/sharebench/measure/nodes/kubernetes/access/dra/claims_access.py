@@ -104,7 +104,9 @@ class DraAccess(Access):
         groups = self._device_groups(strategy, spec.replicas)
         self._cell_claims = dra_claims.build_claims(strategy, groups, spec.replicas)
         if strategy.claim_per == "tenant":
-            return [claims_api.claim_template(self._cell_claims[0], {OWNER_LABEL: self.cluster.digest})]
+            metadata = {"labels": {OWNER_LABEL: self.cluster.digest}}
+            template = {"metadata": metadata, "spec": self._cell_claims[0]["spec"]}
+            return [self._cell_claims[0] | {"kind": "ResourceClaimTemplate", "spec": template}]
         return [] if held.outlasts_cells(strategy) else self._cell_claims
 
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:

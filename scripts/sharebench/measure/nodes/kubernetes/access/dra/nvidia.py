@@ -147,7 +147,21 @@ def is_shared_by_claims(strategy: Strategy) -> bool:
 def refused_shares(strategy: Strategy, devices: Sequence[DraDevice], replicas: int) -> str | None:
     """Why the devices, which take one claim each or from driver 0.5 on several, do not serve the strategy, or None."""
     if is_shared_by_claims(strategy):
-        return _refused_claims(list(filter(is_whole_gpu, devices)), replicas)
+        gpu = next(filter(is_whole_gpu, devices), None)
+        if gpu is None:
+            return None
+        if not gpu.takes_several_claims:
+            return (
+                "the GPU takes one claim at a time; have the DRA driver (0.5 or newer) offer consumable shares: "
+                "gate ConsumableShares, and CONSUMABLE_SHARES of its gpus container unlimited, memory or a number "
+                "(before Kubernetes 1.36 also the cluster's gate DRAConsumableCapacity)"
+            )
+        if (shares := gpu.capacity_bytes.get("shares", replicas)) < replicas:
+            return (
+                f"the DRA driver gives the GPU to {shares} claims, and {replicas} tenants have one each; take fewer "
+                f"replicas, or set CONSUMABLE_SHARES of its gpus container to {replicas} or unlimited"
+            )
+        return None
     if not any(device.takes_several_claims for device in devices):
         return None
     remedy = "set CONSUMABLE_SHARES of its gpus container to disabled"
@@ -155,22 +169,6 @@ def refused_shares(strategy: Strategy, devices: Sequence[DraDevice], replicas: i
         return f"the DRA driver has no MPS while it offers consumable shares; {remedy}"
     if strategy.claim_per == "tenant":
         return f"the DRA driver offers consumable shares, so two claims may get the same GPU; {remedy}"
-    return None
-
-
-def _refused_claims(gpus: Sequence[DraDevice], replicas: int) -> str | None:
-    """Why not one of the GPUs takes a claim of each tenant; None if it does, or there is none to ask."""
-    if gpus and not gpus[0].takes_several_claims:
-        return (
-            "the GPU takes one claim at a time; have the DRA driver (0.5 or newer) offer consumable shares: "
-            "gate ConsumableShares, and CONSUMABLE_SHARES of its gpus container unlimited, memory or a number (before "
-            "Kubernetes 1.36 also the cluster's gate DRAConsumableCapacity)"
-        )
-    if gpus and (shares := gpus[0].capacity_bytes.get("shares", replicas)) < replicas:
-        return (
-            f"the DRA driver gives the GPU to {shares} claims, and {replicas} tenants have one each; take fewer "
-            f"replicas, or set CONSUMABLE_SHARES of its gpus container to {replicas} or unlimited"
-        )
     return None
 
 
