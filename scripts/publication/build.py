@@ -65,12 +65,9 @@ def build_documents(root: Path, rebuilt: Path) -> DocumentSet:
     filler.add_functions(literature=partial(cross_checks.literature_value, published / "literature.csv"))
     filler.add_functions(bare_loop=lambda publication: cross_checks.read_bare_loop(published / publication))
     datasets = {name: DataSet(name, published, rebuilt) for name in dataset.list_published(published)}
-
-    def device_spread(publication: str, workload: str) -> dict[str, float]:
-        own = {name: data for name, data in datasets.items() if name.split("/")[0] == publication}
-        return tables.device_spread(own, workload)
-
-    filler.add_functions(device_spread=device_spread)
+    filler.add_functions(
+        device_spread=lambda name, workload: tables.device_spread(_studies_of(name, datasets), workload)
+    )
     findings = [filler.fill_finding(entry) for entry in source.findings]
     ratios = cross_checks.published_ratios(source, filler)
     text = findings_page(findings, filler, filler.render("introduction", source.introduction))
@@ -81,6 +78,10 @@ def build_documents(root: Path, rebuilt: Path) -> DocumentSet:
         folder = published.relative_to(root) / name
         files |= {folder / path: text for path, text in ready.ready_files(data.folder, data.rebuilt).items()}
     return DocumentSet(filler, findings, ratios, files)
+
+
+def _studies_of(publication: str, datasets: Mapping[str, DataSet]) -> dict[str, DataSet]:
+    return {name: data for name, data in datasets.items() if name.split("/")[0] == publication}
 
 
 STUDY_BLOCKS: Mapping[str, Callable[[Mapping[str, DataSet]], str]] = {
@@ -96,22 +97,16 @@ STUDY_BLOCKS: Mapping[str, Callable[[Mapping[str, DataSet]], str]] = {
 
 def fill_blocks(path: Path, root: Path, filler: Filler, source: Source, datasets: Mapping[str, DataSet]) -> str:
     """The document with its blocks filled in; `datasets` has all published data sets by name. Raises Contradicted."""
+    own = _studies_of(path.parent.name, datasets)
+    known: dict[str, Callable[[], str]] = {name: partial(block, own) for name, block in STUDY_BLOCKS.items()}
+    known |= {name: partial(block, own, datasets, root) for name, block in edition.BLOCKS.items()}
+    known[cross_checks.BARE_LOOP_FOLDER] = lambda: cross_checks.read_bare_loop(root / path.parent).table()
+    known |= {name: partial(filler.fill_block, name, text) for name, text in source.blocks.items()}
 
     def fill(found: re.Match[str]) -> str:
-        name = found[2]
-        own = {key: data for key, data in datasets.items() if key.split("/")[0] == path.parent.name}
-        if name in STUDY_BLOCKS:
-            content = STUDY_BLOCKS[name](own)
-        elif name in edition.BLOCKS:
-            content = edition.BLOCKS[name](own, datasets, root)
-        elif name == cross_checks.BARE_LOOP_FOLDER:
-            content = cross_checks.read_bare_loop(root / path.parent).table()
-        elif name in source.blocks:
-            content = filler.fill_block(name, source.blocks[name])
-        else:
-            known = ", ".join([*STUDY_BLOCKS, *edition.BLOCKS, cross_checks.BARE_LOOP_FOLDER, *source.blocks])
-            raise Contradicted(f"{path}: there is no block {name}; known are {known}")
-        return f"{found[1]}{content}\n{found[4]}"
+        if found[2] not in known:
+            raise Contradicted(f"{path}: there is no block {found[2]}; known are {', '.join(known)}")
+        return f"{found[1]}{known[found[2]]()}\n{found[4]}"
 
     return BLOCK.sub(fill, (root / path).read_text(encoding="utf-8"))
 

@@ -1,7 +1,8 @@
 """Findings: people write the sentences, the tables give the numbers, and claims check that the two agree."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -168,17 +169,15 @@ class Filler:
 
     def evaluate(self, where: str, expression: str, known: Values) -> Any:
         """The value of an expression. Raises Contradicted where the data lack it."""
-
-        def evaluated() -> Any:
+        with _refuse_missing(f"{where}: {expression}"):
             result = self._environment.compile_expression(expression, undefined_to_none=False)(**known)
             str(result)  # raises where it is undefined
             return result
 
-        return _refuse_missing(f"{where}: {expression}", evaluated)
-
     def render(self, where: str, template: str, known: Values | None = None) -> str:
         """A text with its numbers filled in. Raises Contradicted where the data lack one of them."""
-        return _refuse_missing(where, lambda: self._environment.from_string(template).render(known or {}).strip())
+        with _refuse_missing(where):
+            return self._environment.from_string(template).render(known or {}).strip()
 
     def fill_finding(self, source: Mapping[str, object]) -> Finding:
         """Fill in one finding. Raises Contradicted where it is malformed or a claim does not hold."""
@@ -227,12 +226,10 @@ class Filler:
         return {key: self.render(where, text, known) for key, text in attack.items() if key != "holds"}
 
 
-Result = TypeVar("Result")
-
-
-def _refuse_missing(where: str, evaluate: Callable[[], Result]) -> Result:
+@contextmanager
+def _refuse_missing(where: str) -> Iterator[None]:
     try:
-        return evaluate()
+        yield
     except (MissingNumber, jinja2.TemplateError, TypeError, KeyError) as error:
         raise Contradicted(f"{SOURCE_FILE}: {where}: {error}") from None
 

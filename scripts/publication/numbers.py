@@ -343,34 +343,34 @@ class DataSet:
 
     def slice_ms(self, strategy: str = "time-slicing") -> Number:
         """Median length of a run on the device in ms, with the 5th and 95th percentile as bounds."""
-        run = self.probe_result(strategy)["run"]
-        if run is None:
-            raise MissingNumber(f"under {strategy} no run ended while the probe of {self.name} watched")
-        return Number(*(run[key] / 1e3 for key in ("p50_us", "p5_us", "p95_us")))
+        return self._probed("run", "no run ended", strategy).scaled(1e-3)
 
     def switch_us(self, strategy: str = "time-slicing") -> Number:
         """Median time in µs between one tenant's run and the next tenant's, with the same percentiles."""
-        switch = self.probe_result(strategy)["switch"]
-        if switch is None:
-            raise MissingNumber(f"under {strategy} no tenant took over while the probe of {self.name} watched")
-        return Number(*(switch[key] for key in ("p50_us", "p5_us", "p95_us")))
+        return self._probed("switch", "no tenant took over", strategy)
+
+    def _probed(self, what: str, lacking: str, strategy: str) -> Number:
+        if (found := self.probe_result(strategy)[what]) is None:
+            raise MissingNumber(f"under {strategy} {lacking} while the probe of {self.name} watched")
+        return Number(*(found[key] for key in ("p50_us", "p5_us", "p95_us")))
 
     def probe_result(self, strategy: str) -> Mapping[str, Any]:
         """The result of the time-slice probe under a strategy (nodes/timeslice.json). Raises MissingNumber."""
-        path = self.unpacked / "nodes" / "timeslice.json"
-        if not path.is_file():
-            raise MissingNumber(f"{self.name} has no nodes/timeslice.json")
-        found: Mapping[str, Any] = read_json(path)["strategies"].get(strategy, {})
+        found: Mapping[str, Any] = self._node_file("timeslice")["strategies"].get(strategy, {})
         if not found or found["infeasible"]:
             raise MissingNumber(f"the probe of {self.name} has not watched {strategy}")
         return found
 
     def answers_by_percent(self) -> dict[int, Mapping[str, Any]]:
         """What was found under each share of the SMs (nodes/answers.json). Raises MissingNumber."""
-        path = self.unpacked / "nodes" / "answers.json"
+        found = {int(percent): found for percent, found in self._node_file("answers")["percent"].items()}
+        return dict(sorted(found.items()))
+
+    def _node_file(self, name: str) -> Any:
+        path = self.unpacked / "nodes" / f"{name}.json"
         if not path.is_file():
-            raise MissingNumber(f"{self.name} has no nodes/answers.json")
-        return {int(percent): found for percent, found in sorted(read_json(path)["percent"].items(), key=_percent)}
+            raise MissingNumber(f"{self.name} has no nodes/{name}.json")
+        return read_json(path)
 
     def plugin_tenants(self, is_wrong: bool) -> list[int]:
         """Numbers of tenants, 2 to 10, whose share of the SMs by the device plugin gave wrong results, or none."""
@@ -382,10 +382,6 @@ class DataSet:
         (looks,) = self.records(strategy=strategy, workload="conformance")["promises.tasks.look_shared"]
         found, seen = (sum(each[f"shared_{key}_bytes"] for each in looks) for key in ("found", "looked"))
         return format_number(100 * found / seen).removesuffix(".00")
-
-
-def _percent(item: tuple[str, object]) -> int:
-    return int(item[0])
 
 
 def _describe(where: RowFilter) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -16,7 +16,6 @@ from sharebench.datasets import dataset
 from sharebench.datasets.dataset import short_windows
 from sharebench.model.config.load import load
 from sharebench.model.records.types import Provenance
-from sharebench.model.strategies import control_name
 from sharebench.model.study_config import from_json
 from sharebench.read.columns import read_table
 from sharebench.read.decide import decide
@@ -31,16 +30,20 @@ THOUSANDS_FROM_HZ = 10_000
 """Rates from this one on are given in thousands."""
 
 
+def _unit(seconds: float) -> tuple[float, str]:
+    return next((factor, unit) for least, factor, unit in UNITS if seconds >= least)
+
+
 def format_latency(seconds: Number) -> str:
     """`17.3 ms (17.2 to 17.3)`, in the unit that suits its size."""
-    factor, unit = next((factor, unit) for least, factor, unit in UNITS if seconds.value >= least)
+    factor, unit = _unit(seconds.value)
     return seconds.scaled(factor).formatted(f" {unit}")
 
 
 def format_latency_range(seconds: Sequence[Number]) -> str:
     """The smallest and largest latency, as `4.25 to 7.71 ms`."""
     smallest, largest = min(each.value for each in seconds), max(each.value for each in seconds)
-    factor, unit = next((factor, unit) for limit, factor, unit in UNITS if largest >= limit)
+    factor, unit = _unit(largest)
     return f"{format_number(factor * smallest)} to {format_number(factor * largest)} {unit}"
 
 
@@ -161,7 +164,6 @@ def facts_table(datasets: Mapping[str, DataSet]) -> str:
 
 
 def _facts_row(name: str, data: DataSet) -> dict[str, str]:
-    """The row of one study."""
     cells = data.table("cells").drop_duplicates(["strategy", "workload", "replicas", "repeat"])
     config = data.manifest["config"]
     return {
@@ -237,29 +239,29 @@ def _hosts_columns(by_device: Mapping[str, list[float]], hosts: Mapping[str, str
     for device in by_device.keys() & hosts.keys():
         by_host.setdefault(hosts[device], []).append(log_interval(by_device[device]).value)
     several = {host: sorted(means) for host, means in sorted(by_host.items()) if len(means) > 1}
-    spread = measure_spread(several.values()) if len(several) > 1 else None
-    within, p = (spread.within_percent, spread.probability) if spread else (None, None)
-    return {
-        "hosts": str(len(several)) if spread else "",
-        "between hosts": f"{spread.between_percent:.2f} %" if spread else "",
-        "between devices of one": "" if within is None else f"{within:.2f} %",
-        "p of hosts": "" if p is None else f"{p:.2g}",
-    }
+    texts = [str(len(several)), *_spread_texts(several.values())] if len(several) > 1 else [""] * 4
+    return dict(zip(("hosts", "between hosts", "between devices of one", "p of hosts"), texts, strict=True))
 
 
 def _devices_row(workload: str, by_device: Mapping[str, list[float]]) -> dict[str, str]:
     means = [1e3 * log_interval(own).value for own in by_device.values()]
-    spread = measure_spread(by_device.values())
-    within, p = spread.within_percent, spread.probability
+    between, within, p = _spread_texts(by_device.values())
     return {
         "alone on a device": f"`{workload}`",
         "devices": str(len(by_device)),
         "cells": str(sum(map(len, by_device.values()))),
         "fastest to slowest device": f"{format_number(min(means))} to {format_number(max(means))} ms",
-        "between devices": f"{spread.between_percent:.2f} %",
-        "within one": "" if within is None else f"{within:.2f} %",
-        "p": "" if p is None else f"{p:.2g}",
+        "between devices": between,
+        "within one": within,
+        "p": p,
     }
+
+
+def _spread_texts(groups: Collection[Sequence[float]]) -> tuple[str, str, str]:
+    """The spread between the groups, that within them, and p; blank where it is not known."""
+    spread = measure_spread(groups)
+    within = "" if spread.within_percent is None else f"{spread.within_percent:.2f} %"
+    return f"{spread.between_percent:.2f} %", within, "" if spread.probability is None else f"{spread.probability:.2g}"
 
 
 def device_spread(datasets: Mapping[str, DataSet], workload: str) -> dict[str, float]:
@@ -277,7 +279,7 @@ def _device_baselines(datasets: Mapping[str, DataSet]) -> dict[str, dict[str, li
     found: dict[str, dict[str, list[float]]] = {}
     for data in datasets.values():
         cells = data.table("cells")
-        alone = cells["strategy"].isin([data.baseline, control_name(data.baseline)]) & (cells["replicas"] == 1)
+        alone = cells["strategy"].isin(data.alone_strategies) & (cells["replicas"] == 1)
         alone &= cells["workload"].isin(closed_loop_workloads(from_json(data.manifest["config"])))
         for row in cells[alone & cells["valid"]].to_dict("records"):
             by_device = found.setdefault(row["workload"], {})
