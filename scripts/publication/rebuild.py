@@ -48,7 +48,8 @@ def rebuild(published: Path, out: Path) -> None:
 
     Raises dataset.DataSetError and checker.RecordsRefused when its records are incomplete.
     """
-    study, data = write_tables(published, out)
+    study, data = dataset.open_complete(published)
+    write_tables(study, data, out)
     results = decide.read_results(data, out, dataset.other_studies([published]))
     decide.write_answer(results, dataset.resolve_question(study.config, (), (), study))
     if (data / "tables" / "timeslice.csv").is_file():

@@ -157,8 +157,7 @@ def advise(
     from sharebench.read.decide import decide
 
     data = data or (Path("results"),)
-    study = dataset.read_study(data[0], "DATA")
-    dataset.check_complete(study, "DATA")
+    study, folder = dataset.open_complete(data[0], "DATA")
     given = {key: value for key, value in asked.items() if value is not None}
     limits = _words(slo)
     if "none" in limits and len(limits) > 1:
@@ -168,9 +167,9 @@ def advise(
     config = load(study.config | given)
     config["workloads"] = _words(workloads)
     question = dataset.resolve_question(config, given, [*given, *(["workloads"] if workloads else [])], study)
-    folder, others = dataset.verified_folder(data[0], "DATA"), dataset.other_studies(data, "DATA")
+    others = dataset.other_studies(data, "DATA")
     with TemporaryDirectory() as made:
-        rebuild.write_tables(data[0], Path(made), question)
+        rebuild.write_tables(dataset.apply_question(study, question), folder, Path(made))
         answer = decide.answer(decide.read_results(folder, Path(made), others), question)
     if len(answer.answers) < 2:
         return answer.for_terminal()
@@ -285,9 +284,9 @@ def conformance(results: Path) -> int:
         raise Refusal(
             f"RESULTS: {results} tests no promises; measure them: snakemake --configfile config/conformance.yaml"
         )
-    dataset.check_complete(study, "RESULTS")
+    folder = dataset.check_complete(study, "RESULTS")
     with TemporaryDirectory() as made:
-        rebuild.write_tables(results, Path(made))
+        rebuild.write_tables(study, folder, Path(made))
         kept = read_promises(Path(made) / "tables")
     _say("\n".join([kept.table, "", *kept.problems, kept.closing_line]).lstrip())
     return kept.exit_code

@@ -96,6 +96,15 @@ def read_study(path: Path, where: str = "config: from") -> Study:
         raise DataSetError(f"{where}: {path}: its {error}") from None
 
 
+def open_complete(path: Path, where: str = "config: from") -> tuple[Study, Path]:
+    """The study that made this data set, which has all its files, and its folder, unpacked.
+
+    Raises DataSetError, which begins with `where`.
+    """
+    study = read_study(path, where)
+    return study, check_complete(study, where)
+
+
 def open_for_rebuild(path: Path) -> Study:
     """The study that made this data set, for a rebuild into results/from/NAME. Raises DataSetError."""
     study = read_study(path)
@@ -217,10 +226,10 @@ def study_files(study: Study) -> list[str]:
     ]
 
 
-def check_complete(study: Study, where: str = "config: from") -> None:
-    """Raise DataSetError when the study's data set lacks a file that its manifest promises."""
+def check_complete(study: Study, where: str = "config: from") -> Path:
+    """The folder of the study's data set. Raises DataSetError where it lacks a file that its manifest promises."""
     source = study.config["from"][0]
-    folder = verified_folder(Path(source))
+    folder = verified_folder(Path(source), where)
     paths = needed_files(study)
     missing = [path for path in paths if not (folder / path).exists()]
     if missing:
@@ -228,6 +237,7 @@ def check_complete(study: Study, where: str = "config: from") -> None:
             f"{where}: {source} lacks {len(missing)} of its {len(paths)} files,"
             f" such as {missing[0]}; give a complete data set"
         )
+    return folder
 
 
 def tables_digest(study: Study) -> str:

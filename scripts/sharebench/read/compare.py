@@ -80,9 +80,7 @@ def read_data(path: Path, name: str | None = None, where: str = "DATA") -> Measu
     Raises DataSetError, which begins with `where`, RecordError, and NotComparable where repeats measured other things.
     """
     name = name or dataset.combined_name([str(path)])
-    folder = dataset.verified_folder(path, where)
-    study = dataset.read_study(path, where)
-    dataset.check_complete(study, where)
+    study, folder = dataset.open_complete(path, where)
     parts: list[MeasuredCell] = []
     specs: dict[GroupKey, tuple[str, Spec]] = {}
     facts: dict[str, set[str]] = defaultdict(set)

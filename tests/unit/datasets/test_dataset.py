@@ -47,7 +47,7 @@ def test_windows_that_are_shorter_than_the_catalogue_asks_for_are_named(changes:
 
 
 def test_a_published_study_with_short_windows_has_a_note_in_table_and_manifest(tmp_path: Path) -> None:
-    rebuild.write_tables(PUBLISHED / "h200/eager", tmp_path)
+    rebuild.write_tables(*dataset.open_complete(PUBLISHED / "h200/eager"), tmp_path)
     line = "Windows of 8 s are shorter than the catalogue's minimum for yolos (10 s)."
     assert line in (tmp_path / "tables/summary.md").read_text().splitlines()[0]
     assert line in json.loads((tmp_path / "manifest.json").read_text())["not_shown"]

@@ -66,7 +66,8 @@ def test_a_report_of_a_data_set_names_the_command_of_that_data_set(
 ) -> None:
     monkeypatch.chdir(ROOT)
     made = tmp_path / "made"
-    _, data = rebuild.write_tables(ROOT / "published/h200/faults", made)
+    study, data = dataset.open_complete(ROOT / "published/h200/faults")
+    rebuild.write_tables(study, data, made)
     manifest = json.loads((made / "manifest.json").read_text())
     command = page.repeat_command(manifest | {"argv": ["snakemake", "advise"]}, data)
     assert command == (

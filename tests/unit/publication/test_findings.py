@@ -220,7 +220,7 @@ def test_a_measurement_is_described_by_device_repeats_and_windows(tmp_path: Path
 def test_the_documents_of_this_checkout_agree_with_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in dataset.list_published(ROOT / "published"):
-        rebuild.write_tables(ROOT / "published" / name, tmp_path / name)
+        rebuild.write_tables(*dataset.open_complete(ROOT / "published" / name), tmp_path / name)
     wanted = build.build_documents(ROOT, tmp_path).files
     assert {Path("README.md"), findings.PAGE_FILE} <= wanted.keys()
     differ = [str(path) for path, text in wanted.items() if (ROOT / path).read_text(encoding="utf-8") != text]

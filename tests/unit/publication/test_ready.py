@@ -18,7 +18,7 @@ SMALLEST = sorted(
 def test_ready_tables_agree_with_the_records(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     folder = PUBLISHED / name
-    rebuild.write_tables(folder, tmp_path / "made")
+    rebuild.write_tables(*dataset.open_complete(folder), tmp_path / "made")
     wanted = ready.ready_files(folder, tmp_path / "made")
     assert set(wanted) - {*publish.READY_WHERE_MADE} == {*publish.READY_TABLES, archive.CHECKSUMS}
     assert ("tables/isolation.csv" in wanted) == ("faults" in name)
