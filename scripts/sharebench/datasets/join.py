@@ -62,9 +62,14 @@ def _sources(study: Study, parts: Sequence[Path], counts: Counts) -> dict[Cell, 
     for part in parts:
         if not (part / "cells").is_dir():
             raise JoinError(f"{part} is not the results of a study; it has no cells/")
-    found = {cell: _find_source(cell, parts, counts) for cell in study.cells}
-    sources = {cell: source for cell, source in found.items() if source is not None}
-    if missing := [cell for cell in found if cell not in sources]:
+    sources: dict[Cell, Path] = {}
+    for cell in study.cells:
+        found = [part for part in parts if (part / cell.raw).is_file() and counts(part / cell.raw, cell.workload)]
+        if len(found) > 1:
+            raise JoinError(f"{found[0]} and {found[1]} both have {cell.folder}; remove it from one")
+        if found:
+            sources[cell] = found[0]
+    if missing := [cell for cell in study.cells if cell not in sources]:
         first = missing[0].folder.removeprefix("cells/")
         raise JoinError(
             f"{len(missing)} of the study's {len(study.cells)} cells are in none of the parts, such as {first}; "
@@ -96,11 +101,3 @@ def _copy(sources: Mapping[Cell, Path], parts: Sequence[Path], results: Path, co
         shutil.copytree(source / cell.folder, building / cell.folder, ignore=lambda _, names: {*names} - CELL_FILES)
     (building / "cells").rename(results / "cells")
     building.rmdir()
-
-
-def _find_source(cell: Cell, parts: Sequence[Path], counts: Counts) -> Path | None:
-    """The one part that has the cell, or None. Raises JoinError where two have it."""
-    found = [part for part in parts if (part / cell.raw).is_file() and counts(part / cell.raw, cell.workload)]
-    if len(found) > 1:
-        raise JoinError(f"{found[0]} and {found[1]} both have {cell.folder}; remove it from one")
-    return found[0] if found else None

@@ -17,7 +17,6 @@ from sharebench.model.config.files import is_file
 from sharebench.model.strategies import CONTROL_SUFFIX, all_strategies
 from sharebench.model.study_config import StudyConfig, has_jobs
 from sharebench.model.words import quoted, unknown_value
-from sharebench.model.workload import Workload
 
 NOT_IN_CATALOGUE = "is not in the catalogue"
 IS_A_MIX = "is a mix itself; name workloads that are none"
@@ -53,7 +52,7 @@ def cross_key_problems(config: StudyConfig, is_whole: bool) -> Iterator[str]:
     if "node" in config:
         on_a_node = [_faults, prometheus.problems]
         if is_measured:
-            on_a_node += [_node, _used_strategies, _used_workloads]
+            on_a_node += [nodes.problems, _used_strategies, _used_workloads]
         checks += [partial(check, kind=resolve_node_kind(config["node"])) for check in on_a_node]
     for check in checks:
         try:
@@ -86,11 +85,6 @@ def _times(config: StudyConfig) -> Iterator[str]:
         yield f"timeouts.start_seconds: {start} leaves no time for warmup.max_seconds, {warm_up}; set more than that"
 
 
-def _node(config: StudyConfig, kind: str) -> Iterator[str]:
-    if not config["measured_elsewhere"]:
-        yield from nodes.problems(config, kind)
-
-
 def _paths(config: StudyConfig) -> Iterator[str]:
     """Paths that do not exist, or that hold something else."""
     folders = [("results", config["results"]), *(("from", each) for each in config["from"])]
@@ -118,24 +112,22 @@ def _has_long_name(path: Path) -> bool:
 
 def _mixes(config: StudyConfig) -> Iterator[str]:
     """Mixes of workloads that cannot be mixed."""
-    for name, workload in config["workload_catalogue"].items():
-        yield from _mix_entry(sweeps.entry_key(name, workload), workload, config["workload_catalogue"])
-
-
-def _mix_entry(key: str, entry: Workload, catalogue: dict[str, Workload]) -> Iterator[str]:
-    for tenant in entry.tenants or ():
+    catalogue = config["workload_catalogue"]
+    tenants = [(name, entry, tenant) for name, entry in catalogue.items() for tenant in entry.tenants or ()]
+    for name, entry, tenant in tenants:
+        key = f"{sweeps.entry_key(name, entry)}.tenants"
         if line := sweeps.sweep_hint(catalogue, tenant):
-            yield f"{key}.tenants: {line}"
+            yield f"{key}: {line}"
         elif tenant not in catalogue:
             plain = [name for name, other in catalogue.items() if other.tenants is None]
-            yield f"{key}.tenants: {unknown_value(tenant, plain, NOT_IN_CATALOGUE)}"
+            yield f"{key}: {unknown_value(tenant, plain, NOT_IN_CATALOGUE)}"
         elif catalogue[tenant].tenants is not None:
-            yield f"{key}.tenants: {tenant!r} {IS_A_MIX}"
+            yield f"{key}: {tenant!r} {IS_A_MIX}"
         elif catalogue[tenant].runs_until_exit:
             lasting = [name for name in entry.tenants or () if name in catalogue and catalogue[name].job is None]
             if lasting:
                 remedy = "mix it with jobs only, or give its metrics in place of until: exit"
-                yield f"{key}.tenants: {tenant!r} {ENDS}, and {lasting[0]!r} goes on; {remedy}"
+                yield f"{key}: {tenant!r} {ENDS}, and {lasting[0]!r} goes on; {remedy}"
 
 
 def _names(config: StudyConfig) -> Iterator[str]:

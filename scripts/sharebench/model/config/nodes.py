@@ -19,6 +19,8 @@ from sharebench.model.words import quoted
 
 def problems(config: StudyConfig, kind: str) -> Iterator[str]:
     """Options in the node's section of a normalised config that this host cannot meet, or that no cluster accepts."""
+    if config["measured_elsewhere"]:
+        return
     if kind == "cpu":
         yield from _stand_in(config["cpu"])
     if kind == "nvidia":
