@@ -179,9 +179,6 @@ class DataSet:
             raise MissingNumber(f"{column} of {_describe(where)} in {self.name} is blank")
         return read_number(row, column)
 
-    def text(self, column: str, table: str, **where: Any) -> str:
-        return str(self.rows(table, where).iloc[0].get(column, ""))
-
     def total(self, column: str, table: str, **where: Any) -> int:
         return round(sum(float(count) for count in self.rows(table, where)[column]))
 

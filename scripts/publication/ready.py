@@ -18,8 +18,7 @@ def ready_files(folder: Path, rebuilt: Path) -> dict[str, str]:
 
     A table that differs only by rounding stays as it is. A folder without checksums was not published and has none.
     """
-    checksums = folder / archive.CHECKSUMS
-    if not checksums.is_file():
+    if (sums := archive.read_checksums(folder)) is None:
         return {}
     tables = {}
     made = [name for name in publish.READY_WHERE_MADE if (rebuilt / name).is_file()]
@@ -27,11 +26,8 @@ def ready_files(folder: Path, rebuilt: Path) -> dict[str, str]:
         present = (folder / name).read_text(encoding="utf-8") if (folder / name).is_file() else ""
         now = (rebuilt / name).read_text(encoding="utf-8")
         tables[name] = present if _is_same(present, now) else now
-    lines = (line.partition("  ") for line in checksums.read_text(encoding="utf-8").splitlines())
-    sums = {name: digest for digest, _, name in lines}
-    sums |= {name: hashlib.sha256(text.encode()).hexdigest() for name, text in tables.items()}
-    checksums_text = "".join(f"{digest}  {name}\n" for name, digest in sorted(sums.items()))
-    return tables | {archive.CHECKSUMS: checksums_text}
+    now_sums = {**sums, **{name: hashlib.sha256(text.encode()).hexdigest() for name, text in tables.items()}}
+    return tables | {archive.CHECKSUMS: "".join(f"{digest}  {name}\n" for name, digest in sorted(now_sums.items()))}
 
 
 def _is_same(old_text: str, new_text: str) -> bool:

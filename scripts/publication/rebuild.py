@@ -55,8 +55,8 @@ def rebuild(published: Path, out: Path) -> None:
     if (data / "tables" / "timeslice.csv").is_file():
         shutil.copy(data / "tables" / "timeslice.csv", out / "tables")
     names = names_for(study.config, study.node_kind, out / "tables" / "summary.csv")
-    names += ["timeslice"] if (data / "tables" / "timeslice.csv").is_file() else []
-    names += ["answers"] if (data / "nodes" / "answers.json").is_file() else []
+    probed = {"timeslice": "tables/timeslice.csv", "answers": "nodes/answers.json"}
+    names += [name for name, file in probed.items() if (data / file).is_file()]
     names += ["devices"] if len((out / "tables" / "devices.csv").read_text().splitlines()) > 1 else []
     for name in names:
         draw_figure(name, data, out, ("svg",))

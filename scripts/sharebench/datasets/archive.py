@@ -128,11 +128,16 @@ def verified_folder(path: Path) -> Path:
 def check_folder(path: Path) -> Mapping[str, str]:
     """Check a folder against its checksums, and return them; none where it has none. Raises ArchiveError."""
     _refuse_irregular_files(path)
-    if not (path / CHECKSUMS).is_file():
+    if (sums := read_checksums(path)) is None:
         return {}
-    sums = _parse_checksums((path / CHECKSUMS).read_text(encoding="utf-8", errors="replace"), str(path / CHECKSUMS))
     _check_folder(path, sums)
     return sums
+
+
+def read_checksums(folder: Path) -> Mapping[str, str] | None:
+    """Name → digest; None where the folder has no checksums. Raises ArchiveError."""
+    path = folder / CHECKSUMS
+    return _parse_checksums(path.read_text(encoding="utf-8", errors="replace"), str(path)) if path.is_file() else None
 
 
 def _refuse_irregular_files(path: Path) -> None:

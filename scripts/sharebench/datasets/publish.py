@@ -98,13 +98,7 @@ def _remove(folder: Path) -> None:
 
 def _refuse_to_delete(target: Path) -> None:
     """Raise PublishError where replacing the target would delete files that its checksums do not list."""
-    if not target.is_dir():
-        return
-    try:
-        lines = (target / archive.CHECKSUMS).read_text(encoding="utf-8", errors="replace").splitlines()
-    except FileNotFoundError:
-        lines = []
-    listed = {archive.CHECKSUMS, TIMESTAMP, *(line.partition("  ")[2] for line in lines)}
+    listed = {archive.CHECKSUMS, TIMESTAMP, *(archive.read_checksums(target) or ())}
     present = {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_symlink() or path.is_file()}
     if unlisted := sorted(present - listed):
         named = ", ".join(unlisted[:MAX_NAMED_FILES])

@@ -302,7 +302,6 @@ def _used_workloads(config: StudyConfig, kind: str) -> Iterator[str]:
 
 
 def _most_tenants(config: StudyConfig) -> int:
-    """The largest number of tenants of a cell."""
     strategies = config["strategy_catalogue"]
     fixed = (n for name in config["strategies"] if name in strategies for n in strategies[name].own_replicas or ())
     return max((*config["replicas"], *fixed))

@@ -48,7 +48,6 @@ def problems(config: StudyConfig) -> Iterator[str]:
 
 
 def _request(key: str, entry: Workload) -> Iterator[str]:
-    """Secrets in the requests of a server."""
     request = entry.request
     for name, value in request.headers.items():
         if not PLAIN_HEADERS.fullmatch(name) and value and "{env:" not in value:

@@ -63,7 +63,6 @@ def _program_problems(workload: Workload) -> Iterator[tuple[str, str]]:
 
 
 def _start_problems(workload: Workload) -> Iterator[tuple[str, str]]:
-    """Problems of what starts the program."""
     command, has_container = workload.command, workload.image is not None or workload.manifest is not None
     if workload.image is not None and workload.manifest is not None:
         yield "", "has an image and a manifest; keep one"
