@@ -64,7 +64,10 @@ def tenant_buckets(tenant: TenantRecord) -> Iterator[Bucket]:
 
 
 class Histogram:
-    """Counts of latencies per bucket of `tenant.contract`; `counts` has shape (BUCKET_COUNT,)."""
+    """Counts of latencies per bucket of `tenant.contract`; `counts` has shape (BUCKET_COUNT,).
+
+    Quantiles are interpolated linearly on the log scale inside their bucket.
+    """
 
     def __init__(self, counts: npt.NDArray[np.int64]) -> None:
         self.counts = counts
@@ -97,39 +100,50 @@ class Histogram:
         return float(counts @ ((middles - mean) ** 2 + _WIDTHS[index] ** 2 / 12))
 
     def quantiles(self, qs: Iterable[float]) -> list[Quantile]:
-        """The q-quantiles, 0 < q <= 1, each interpolated linearly on the log scale inside its bucket.
+        """The q-quantiles, 0 < q <= 1, each interpolated inside its bucket.
 
         The bucket is the first whose cumulative count reaches q times count, so it holds the sorted sample number
         ceil(q times count). Raises ValueError for an empty histogram.
         """
-        return [_interpolate(*place) for place in _quantile_places(self.counts, qs)]
+        cumulative = np.cumsum(self.counts)
+        total = int(cumulative[-1])
+        if total == 0:
+            raise ValueError("an empty histogram has no quantiles")
+        found = []
+        for q in qs:
+            if not 0 < q <= 1:
+                raise ValueError(f"quantile {q} is not in (0, 1]")
+            index = int(np.searchsorted(cumulative, q * total))
+            before = int(cumulative[index]) - int(self.counts[index])
+            found.append(self._quantile(index, (q * total - before) / int(self.counts[index])))
+        return found
+
+    def _quantile(self, index: int, inside: float) -> Quantile:
+        """The quantile in a bucket, `inside` being the fraction of its count up to there, within (0, 1]."""
+        high = float(upper_seconds(index))
+        if index == 0:
+            return Quantile(None, 0.0, high)
+        low = float(upper_seconds(index - 1))
+        return Quantile(low * (high / low) ** inside if math.isfinite(high) else math.inf, low, high)
 
 
-class ForeignHistogram:
+class ForeignHistogram(Histogram):
     """Counts of latencies in a program's own buckets; `upper_seconds` ascend, and the last one may be infinite.
 
-    Quantiles are interpolated linearly, as Prometheus does, and their bounds are the bucket's.
+    Quantiles are interpolated linearly, as Prometheus does, and are infinite in a bucket without an upper bound.
     """
 
     def __init__(self, upper_seconds: Iterable[float], counts: Iterable[int]) -> None:
+        super().__init__(np.array(tuple(counts), dtype=np.int64))
         self.upper_seconds = tuple(upper_seconds)
-        self.counts = np.array(tuple(counts), dtype=np.int64)
 
     @classmethod
     def from_record(cls, stored: ForeignBuckets) -> ForeignHistogram:
         return cls((math.inf if upper is None else upper for upper in stored["upper_seconds"]), stored["count"])
 
-    @property
-    def count(self) -> int:
-        return int(self.counts.sum())
-
-    def quantiles(self, qs: Iterable[float]) -> list[Quantile]:
-        """As `Histogram.quantiles`; infinite in a bucket without an upper bound. Raises ValueError if empty."""
-        quantiles = []
-        for index, inside in _quantile_places(self.counts, qs):
-            low, high = (self.upper_seconds[index - 1] if index else 0.0), self.upper_seconds[index]
-            quantiles.append(Quantile(low + (high - low) * inside if math.isfinite(high) else math.inf, low, high))
-        return quantiles
+    def _quantile(self, index: int, inside: float) -> Quantile:
+        low, high = (self.upper_seconds[index - 1] if index else 0.0), self.upper_seconds[index]
+        return Quantile(low + (high - low) * inside if math.isfinite(high) else math.inf, low, high)
 
 
 def merge_foreign(histograms: Iterable[ForeignHistogram]) -> ForeignHistogram | None:
@@ -143,26 +157,3 @@ def merge_foreign(histograms: Iterable[ForeignHistogram]) -> ForeignHistogram | 
 def merge(histograms: Iterable[Histogram]) -> Histogram:
     """The sum of any number of histograms, none included."""
     return Histogram(sum((each.counts for each in histograms), np.zeros(BUCKET_COUNT, dtype=np.int64)))
-
-
-def _quantile_places(counts: npt.NDArray[np.int64], qs: Iterable[float]) -> Iterator[tuple[int, float]]:
-    """The bucket of each quantile, and the fraction of the bucket's counts up to it, within (0, 1]."""
-    cumulative = np.cumsum(counts)
-    total = int(cumulative[-1])
-    if total == 0:
-        raise ValueError("an empty histogram has no quantiles")
-    for q in qs:
-        if not 0 < q <= 1:
-            raise ValueError(f"quantile {q} is not in (0, 1]")
-        index = int(np.searchsorted(cumulative, q * total))
-        before = int(cumulative[index]) - int(counts[index])
-        yield index, (q * total - before) / int(counts[index])
-
-
-def _interpolate(index: int, inside: float) -> Quantile:
-    high = float(upper_seconds(index))
-    if index == 0:
-        return Quantile(None, 0.0, high)
-    low = float(upper_seconds(index - 1))
-    value = low * (high / low) ** inside if math.isfinite(high) else math.inf
-    return Quantile(value, low, high)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import TypedDict, cast
+from typing import cast
 
 from sharebench.model.records.record import window_seconds
 from sharebench.model.records.types import Record
@@ -15,17 +15,18 @@ MIB = 1 << 20
 MEMORY_NOT_FREE = {"mig", *ONE_PROCESS}
 
 
-class DeviceColumns(TypedDict):
-    server_memory_mib: float | None
-    power_mean_watts: float | None
-    energy_joules: float | None
-    energy_per_iteration_joules: float | None
-    energy_above_idle_per_iteration_joules: float | None
-    sm_clock_mean_mhz: float | None
-    sm_active_percent: float | None
-    sm_occupancy_percent: float | None
-    dram_active_percent: float | None
-    temperature_max_celsius: float | None
+TELEMETRY = {
+    "server_memory_mib": "server_memory_mib",
+    "power_mean_watts": "power_mean_watts",
+    "energy_joules": "energy_joules",
+    "sm_clock_mean_mhz": "sm_clock_mean_mhz",
+    "sm_active_percent": "sm_active_mean_percent",
+    "sm_occupancy_percent": "sm_occupancy_mean_percent",
+    "dram_active_percent": "dram_active_mean_percent",
+    "temperature_max_celsius": "temperature_max_celsius",
+}
+"""The columns that are in the telemetry, with their keys there."""
+DeviceColumns = Mapping[str, float | None]
 
 
 def device_units(record: Record) -> int | None:
@@ -45,21 +46,10 @@ def device_units(record: Record) -> int | None:
 
 def device_columns(record: Record, count: int) -> DeviceColumns:
     """The device's columns; `count` is the number of iterations. A mix has no energy per iteration."""
-    telemetry, calibration = record["telemetry"], record["calibration"]
+    telemetry, calibration = cast(Mapping[str, float | None], record["telemetry"] or {}), record["calibration"]
     seconds = window_seconds(record) if record["window"] else None
     idle_watts = calibration["idle_power_watts"] if calibration else None
-    columns: DeviceColumns = {
-        "server_memory_mib": telemetry["server_memory_mib"] if telemetry else None,
-        "power_mean_watts": telemetry["power_mean_watts"] if telemetry else None,
-        "energy_joules": telemetry["energy_joules"] if telemetry else None,
-        "energy_per_iteration_joules": None,
-        "energy_above_idle_per_iteration_joules": None,
-        "sm_clock_mean_mhz": telemetry["sm_clock_mean_mhz"] if telemetry else None,
-        "sm_active_percent": telemetry.get("sm_active_mean_percent") if telemetry else None,
-        "sm_occupancy_percent": telemetry.get("sm_occupancy_mean_percent") if telemetry else None,
-        "dram_active_percent": telemetry.get("dram_active_mean_percent") if telemetry else None,
-        "temperature_max_celsius": telemetry["temperature_max_celsius"] if telemetry else None,
-    }
+    columns = {column: telemetry.get(key) for column, key in TELEMETRY.items()}
     energy = columns["energy_joules"]
     if energy and seconds:
         # Ten samples a second may all fall into the same part of short iterations; the energy counter misses nothing.

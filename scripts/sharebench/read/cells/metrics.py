@@ -2,10 +2,16 @@
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import cast
 
 from sharebench.model.study_config import StudyConfig, has_streams
-from sharebench.read.cells.rows import NEEDED_COUNT, PERCENTILES, STAGE_METRICS, MeasuredCell, percentile_of
+from sharebench.read.cells.rows import (
+    NEEDED_COUNT,
+    PERCENTILES,
+    STAGE_METRICS,
+    MeasuredCell,
+    StageSample,
+    percentile_of,
+)
 from sharebench.read.columns import SLO, STREAMS, STUDY_KINDS, columns, table_columns
 from sharebench.read.histogram import Quantile
 from sharebench.read.slo import PART_LABELS, format_slo
@@ -44,7 +50,7 @@ def over_tenants(cell: MeasuredCell, metric: str) -> float | None:
     """One of RULES, from the device's or the tenants' columns; None where none is known."""
     how, column = RULES[metric]
     if how == "device":
-        return cast(Mapping[str, float | None], cell.device_columns)[column]
+        return cell.device_columns.get(column)
     known = cell.values(column)
     return OVER_TENANTS[how](known) if known else None
 
@@ -86,33 +92,30 @@ def percentile_note(name: str, cells: Sequence[MeasuredCell]) -> str | None:
     if not blank or (name in STAGE_METRICS and not any(STAGE_METRICS[name][0] in cell.stages for cell in blank)):
         return None
     share = "" if len(blank) == len(cells) else f" in {len(blank)} of {len(cells)} cells"
+    label, needed, unit = PERCENTILE_LABELS[name], NEEDED_COUNT[percentile_of(name)], "iterations"
     failed = max(cell.failed_ratio for cell in blank)
     if failed >= 1 - PERCENTILES[percentile_of(name)]:
-        return f"{PERCENTILE_LABELS[name]} is not known: {failed:.1%} failed{share}"
+        return f"{label} is not known: {failed:.1%} failed{share}"
+    cell = max(blank, key=lambda cell: cell.effective_count)
+    sample: MeasuredCell | StageSample = cell
     if name in STAGE_METRICS:
-        stage, percentile = STAGE_METRICS[name]
-        best = max(
-            (cell.stages[stage] for cell in blank if stage in cell.stages), key=lambda each: each.effective_count
-        )
-        size_text = f"the effective sample size of {best.count} is {math.floor(best.effective_count)}"
-        needed = NEEDED_COUNT[percentile]
-        window = _needed_window(needed, best.effective_count, blank[0])
-        return f"{PERCENTILE_LABELS[name]} needs {needed} independent requests, {size_text}{share}{window}"
-    needed, most = NEEDED_COUNT[name], max(blank, key=lambda cell: cell.effective_count)
-    if name == max(NEEDED_COUNT, key=lambda each: NEEDED_COUNT[each]) and most.effective_count < needed:
+        cell, unit, stage = blank[0], "requests", STAGE_METRICS[name][0]
+        known = (each.stages[stage] for each in blank if stage in each.stages)
+        sample = max(known, key=lambda each: each.effective_count)
+    elif needed == max(NEEDED_COUNT.values()) and sample.effective_count < needed:
         # Few windows are long enough, so all rows share one note without their own sample size.
-        return f"{PERCENTILE_LABELS[name]} needs {needed} independent iterations{share}"
-    if most.count < needed:
-        window = _needed_window(needed, most.count, most)
-        return f"{PERCENTILE_LABELS[name]} needs {needed} iterations, had {most.count}{share}{window}"
-    if most.effective_count < needed:
-        size = math.floor(most.effective_count)
-        size_text = f"the effective sample size of {most.count} is {size}"
-        window = _needed_window(needed, most.effective_count, most)
-        return f"{PERCENTILE_LABELS[name]} needs {needed} independent iterations, {size_text}{share}{window}"
-    if any(row.scrape_error_percent is not None for cell in blank for row in cell.rows):
-        return f"{PERCENTILE_LABELS[name]} is not in the program's own metrics{share}"
-    return f"{PERCENTILE_LABELS[name]} is outside the buckets (1 µs to 1000 s){share}"
+        return f"{label} needs {needed} independent iterations{share}"
+    elif sample.count < needed:
+        return (
+            f"{label} needs {needed} iterations, had {sample.count}{share}{_needed_window(needed, sample.count, cell)}"
+        )
+    elif sample.effective_count >= needed:
+        is_scraped = any(row.scrape_error_percent is not None for each in blank for row in each.rows)
+        where = "not in the program's own metrics" if is_scraped else "outside the buckets (1 µs to 1000 s)"
+        return f"{label} is {where}{share}"
+    size = f"the effective sample size of {sample.count} is {math.floor(sample.effective_count)}"
+    window = _needed_window(needed, sample.effective_count, cell)
+    return f"{label} needs {needed} independent {unit}, {size}{share}{window}"
 
 
 def _needed_window(needed: int, had: float, cell: MeasuredCell) -> str:

@@ -5,13 +5,12 @@ slowdown and 1 / x_i its progress. Tenants of a mix are each compared with their
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sharebench.read.cells.rows import MeasuredCell
-from sharebench.read.cells.slowdown import Baseline
+from sharebench.read.cells.slowdown import AloneSeconds, Baseline, paired_values, tenant_slowdowns
 from sharebench.read.statistics.intervals import Estimate, log_interval, mean_of_logs, welch_estimate
 
 Floats = NDArray[np.float64]
@@ -78,12 +77,9 @@ def group_metrics(cells: Sequence[MeasuredCell], baseline: Baseline) -> dict[str
         ones = np.ones((len(cells), 1))
         return {name: log_interval(formula(ones).tolist()) for name, formula in FORMULAS.items()}
     baseline = baseline.for_strategy(cells[0].strategy)
-    paired = [_slowdowns(cell, partial(baseline.partner_seconds, cell)) for cell in cells]
-    own = [slowdowns for slowdowns in paired if slowdowns is not None]
-    if len(own) == len({(cell.pairing_scope, cell.block) for cell in cells}) == len(cells):
-        return _over_repeats(own, cells)
-    at_mean = [_slowdowns(cell, partial(baseline.mean_seconds, cell)) for cell in cells]
-    known = [slowdowns for slowdowns in at_mean if slowdowns is not None]
+    if paired := paired_values(cells, _slowdowns(cells, baseline.partner_seconds)):
+        return _over_repeats(paired, cells)
+    known = [each for each in _slowdowns(cells, baseline.mean_seconds) if each is not None]
     if len(known) < len(cells):
         return dict.fromkeys(FORMULAS)
     if any(row.tenant_workload and baseline.spans_devices(row.tenant_workload) for row in cells[0].all_rows):
@@ -135,12 +131,7 @@ def _clip_index(name: str, estimate: Estimate, cell: MeasuredCell) -> Estimate:
     return Estimate(estimate.value, max(estimate.low, least), min(estimate.high, 1.0), estimate.n)
 
 
-def _slowdowns(cell: MeasuredCell, alone_seconds: Callable[[str], float | None]) -> Floats | None:
-    """Slowdown of each tenant of the whole cell, shape (tenants,); None if any is not known."""
-    slowdowns = []
-    for row in cell.all_rows:
-        alone = alone_seconds(row.tenant_workload) if row.tenant_workload else None
-        if not alone or not row.latency_mean_seconds:
-            return None
-        slowdowns.append(row.latency_mean_seconds / alone)
-    return np.array(slowdowns)
+def _slowdowns(cells: Sequence[MeasuredCell], alone_seconds: AloneSeconds) -> list[Floats | None]:
+    """Slowdowns of the tenants of each whole cell, shape (tenants,); None if any is not known."""
+    known = (tenant_slowdowns(cell, cell.all_rows, alone_seconds) for cell in cells)
+    return [None if each is None else np.array(each) for each in known]

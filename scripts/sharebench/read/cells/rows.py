@@ -29,7 +29,8 @@ from sharebench.read.statistics.intervals import Place, required_count
 SAMPLE_SIZE_STAGE = {"ttft": "ttft", "itl": "tpot", "tpot": "tpot"}
 """The stages that are metrics, each with the stage that gives its effective sample size."""
 PERCENTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "p999": 0.999}
-STAGE_METRICS = {f"{stage}_{name}": (stage, name) for stage in SAMPLE_SIZE_STAGE for name in ("p50", "p99")}
+STAGE_PERCENTILES = ("p50", "p99")
+STAGE_METRICS = {f"{stage}_{name}": (stage, name) for stage in SAMPLE_SIZE_STAGE for name in STAGE_PERCENTILES}
 """Stage and percentile of each metric of a stream's stages."""
 GroupKey = tuple[str, str, str, int]
 """Strategy, workload, workload of the tenants, and number of tenants of the cell."""
@@ -145,6 +146,11 @@ class MeasuredCell:
         return self.strategy, self.workload, str(self.tenant_workload), self.replicas
 
     @property
+    def pair(self) -> tuple[str, int]:
+        """What it has in common with the cells that it is paired with."""
+        return self.pairing_scope, self.block
+
+    @property
     def place(self) -> Place:
         return Place(self.device, self.machine)
 
@@ -175,16 +181,11 @@ def reduce_record(record: Record, tenant_workload: str | None = None, limits: Li
     count = sum(tenant["count"] for tenant in tenants)
     histograms = [Histogram.from_sparse(tenant["histogram"]) for tenant in tenants]
     length_seconds = None if record["window"] is None else window_seconds(record)
+    for tenant, _, use in chosen:
+        use["answers_difference_nats"] = answers_difference(record, tenant)
     rows = tuple(
-        _tenant_row(
-            tenant,
-            mib,
-            use | {"answers_difference_nats": answers_difference(record, tenant)},
-            histogram,
-            length_seconds,
-            limits,
-        )
-        for (tenant, mib, use), histogram in zip(chosen, histograms, strict=True)
+        _tenant_row(*each, histogram, length_seconds, limits)
+        for each, histogram in zip(chosen, histograms, strict=True)
     ) or (TenantRow(),)
     effective = effective_count([latency_series(*each) for each in zip(tenants, histograms, strict=True)])
     host = record.get("host")
@@ -246,7 +247,9 @@ def _tenant_row(
         "count": count,
         "errors": tenant["errors"],
         "error_reasons": ", ".join(f"{why}: {number}" for why, number in tenant.get("errors_by_reason", {}).items()),
-        "offered_hz": _offered_hz(tenant, length_seconds),
+        "offered_hz": None
+        if load["planned_rate_hz"] is None
+        else (count + tenant["errors"] + load["drops"] + load["censored"]) / length_seconds,
         "censored": load["censored"],
         "effective_count": math.floor(effective),
         **{
@@ -270,25 +273,6 @@ def _tenant_row(
     )
 
 
-def _offered_hz(tenant: TenantRecord, length_seconds: float) -> float | None:
-    load = tenant["load"]
-    if load is None or load["planned_rate_hz"] is None:
-        return None
-    return (tenant["count"] + tenant["errors"] + load["drops"] + load["censored"]) / length_seconds
-
-
-def _stage_percentiles(stages: Mapping[str, StageSample], failed: float) -> dict[str, Quantile]:
-    known = {
-        stage: supported_percentiles(sample.histogram, sample.effective_count, failed)
-        for stage, sample in stages.items()
-    }
-    return {
-        name: known[stage][percentile]
-        for name, (stage, percentile) in STAGE_METRICS.items()
-        if stage in known and percentile in known[stage]
-    }
-
-
 def _notes(tenants: Sequence[TenantRecord], stages: Mapping[str, StageSample], limits: LimitsOf) -> tuple[str, ...]:
     notes = []
     parts = {part for tenant in tenants for part in limits(tenant["workload"])}
@@ -310,7 +294,11 @@ def _percentiles(
 ) -> dict[str, Quantile]:
     """Percentiles of all that began, as if what failed had taken longer than everything else."""
     failed = _failed_ratio(tenants)
-    return _latency_percentiles(tenants, histogram, effective, failed) | _stage_percentiles(stages, failed)
+    found = _latency_percentiles(tenants, histogram, effective, failed)
+    for stage, sample in stages.items():
+        known = supported_percentiles(sample.histogram, sample.effective_count, failed)
+        found |= {f"{stage}_{name}": known[name] for name in STAGE_PERCENTILES if name in known}
+    return found
 
 
 def percentile_of(name: str) -> str:

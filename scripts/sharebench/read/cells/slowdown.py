@@ -9,15 +9,19 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from sharebench.model.strategies import CONTROL_SUFFIX, control_name, is_control
 from sharebench.read.cells.metrics import MEAN, cell_value
-from sharebench.read.cells.rows import MeasuredCell
+from sharebench.read.cells.rows import MeasuredCell, TenantRow
 from sharebench.read.grouping import group_by
 from sharebench.read.statistics.intervals import Estimate, log_interval, welch_ratio
 
 # Workload, run and block.
 BlockKey = tuple[str, str, int]
+AloneSeconds = Callable[[MeasuredCell, str], float | None]
+"""Mean latency of a workload alone, for comparison with a cell."""
+Value = TypeVar("Value")
 # Logarithms that differ by less are equal up to rounding.
 ROUNDING = 1e-9
 
@@ -35,10 +39,8 @@ class Baseline:
         self._in_block: dict[BlockKey, list[float]] = defaultdict(list)
         known = [cell for cell in cells if cell.valid and cell.latency_mean_seconds and cell.replicas == 1]
         own = [cell for cell in known if cell.strategy == strategy]
-        is_control = has_control and strategy is not None
-        control = group_by(
-            (cell for cell in known if is_control and cell.strategy == control_name(strategy or "")), _block
-        )
+        again = control_name(strategy) if has_control and strategy else None
+        control = group_by((cell for cell in known if cell.strategy == again), _block)
         for block, block_cells in group_by(own, _block).items():
             for cell in block_cells:
                 seconds = cell.latency_mean_seconds or 0.0
@@ -50,11 +52,7 @@ class Baseline:
 
     def for_strategy(self, strategy: str) -> Baseline:
         """The baseline of a strategy's cells; without the control for the control and for the baseline itself."""
-        return (
-            self._without_control
-            if self._strategy is not None and strategy.removesuffix(CONTROL_SUFFIX) == self._strategy
-            else self
-        )
+        return self._without_control if strategy.removesuffix(CONTROL_SUFFIX) == self._strategy else self
 
     def includes(self, strategy: str, replicas: int) -> bool:
         return strategy == self._strategy and replicas == 1
@@ -75,16 +73,16 @@ class Baseline:
 
     def has_block(self, cell: MeasuredCell, workload: str) -> bool:
         """Whether the baseline has cells of the cell's run and block."""
-        return (workload, cell.pairing_scope, cell.block) in self._in_block
+        return (workload, *cell.pair) in self._in_block
 
     def partner_seconds(self, cell: MeasuredCell, workload: str) -> float | None:
         """Mean latency of the one baseline cell of the cell's run and block; None if there is none or several."""
-        found = self._in_block.get((workload, cell.pairing_scope, cell.block), [])
+        found = self._in_block.get((workload, *cell.pair), [])
         return found[0] if len(found) == 1 else None
 
 
 def _block(cell: MeasuredCell) -> BlockKey:
-    return cell.workload, cell.pairing_scope, cell.block
+    return cell.workload, *cell.pair
 
 
 def group_slowdown(cells: Sequence[MeasuredCell], baseline: Baseline) -> tuple[Estimate | None, str | None]:
@@ -105,8 +103,7 @@ def group_slowdown(cells: Sequence[MeasuredCell], baseline: Baseline) -> tuple[E
     if baseline.includes(cells[0].strategy, cells[0].replicas):
         return log_interval([1.0] * len(cells)), None
     baseline = baseline.for_strategy(cells[0].strategy)
-    paired = _paired_slowdowns(cells, baseline)
-    if paired:
+    if paired := paired_values(cells, _slowdowns(cells, baseline.partner_seconds)):
         return log_interval(paired, [cell.place for cell in cells]), None
     at_mean = zip(_slowdowns(cells, baseline.mean_seconds), cells, strict=True)
     known = [(slowdown, cell.place) for slowdown, cell in at_mean if slowdown is not None]
@@ -127,7 +124,8 @@ def cell_slowdowns(cells: Sequence[MeasuredCell], baseline: Baseline) -> Sequenc
     if not cells:
         return []
     seen = baseline.for_strategy(cells[0].strategy)
-    return _paired_slowdowns(cells, seen) or _slowdowns(cells, seen.mean_seconds)
+    paired = paired_values(cells, _slowdowns(cells, seen.partner_seconds))
+    return paired or _slowdowns(cells, seen.mean_seconds)
 
 
 def group_ratio(over: Sequence[MeasuredCell], under: Sequence[MeasuredCell], metric: str = MEAN) -> Estimate | None:
@@ -139,7 +137,7 @@ def group_ratio(over: Sequence[MeasuredCell], under: Sequence[MeasuredCell], met
     tops, bottoms = _values_by_block(over, metric), _values_by_block(under, metric)
     spans_devices = len({cell.device for cell in (*over, *under)}) > 1
     if spans_devices or are_paired(over, under, metric):
-        places = {(cell.pairing_scope, cell.block): cell.place for cell in over}
+        places = {cell.pair: cell.place for cell in over}
         blocks = tops.keys() & bottoms.keys()
         ratios = [tops[block] / bottoms[block] for block in blocks]
         return log_interval(ratios, [places[block] for block in blocks]) if ratios else None
@@ -155,7 +153,7 @@ def are_paired(over: Sequence[MeasuredCell], under: Sequence[MeasuredCell], metr
 
 def _values_by_block(cells: Sequence[MeasuredCell], metric: str) -> dict[tuple[str, int], float]:
     """The metric by run and block, for cells that have it."""
-    return {(cell.pairing_scope, cell.block): value for cell in cells if (value := cell_value(cell, metric))}
+    return {cell.pair: value for cell in cells if (value := cell_value(cell, metric))}
 
 
 def _tenant_workload(cell: MeasuredCell) -> str:
@@ -163,22 +161,29 @@ def _tenant_workload(cell: MeasuredCell) -> str:
     return cell.tenant_workload
 
 
-def _paired_slowdowns(cells: Sequence[MeasuredCell], baseline: Baseline) -> list[float]:
-    """Slowdown of each cell against its own partner; empty where a cell has none, or two share one."""
-    paired = [slowdown for slowdown in _slowdowns(cells, baseline.partner_seconds) if slowdown is not None]
-    return paired if len(paired) == len(cells) == len({(cell.pairing_scope, cell.block) for cell in cells}) else []
+def paired_values(cells: Sequence[MeasuredCell], against_partners: Sequence[Value | None]) -> list[Value]:
+    """The cells' values against their partners; empty where a cell has none, or two share one."""
+    known = [value for value in against_partners if value is not None]
+    return known if len(known) == len(cells) == len({cell.pair for cell in cells}) else []
 
 
-def _slowdowns(
-    cells: Sequence[MeasuredCell], alone_seconds: Callable[[MeasuredCell, str], float | None]
-) -> list[float | None]:
-    """Slowdown of each cell; None where its tenants have no baseline."""
-    slowdowns: list[float | None] = []
-    for cell in cells:
-        alone, means = alone_seconds(cell, _tenant_workload(cell)), [row.latency_mean_seconds for row in cell.rows]
-        is_known = alone and all(means)
-        slowdowns.append(sum(mean / alone for mean in means if mean and alone) / len(means) if is_known else None)
+def tenant_slowdowns(
+    cell: MeasuredCell, tenants: Sequence[TenantRow], alone_seconds: AloneSeconds
+) -> list[float] | None:
+    """Slowdown of each of these tenants of the cell; None if any is not known."""
+    slowdowns = []
+    for row in tenants:
+        alone = alone_seconds(cell, row.tenant_workload) if row.tenant_workload else None
+        if not alone or not row.latency_mean_seconds:
+            return None
+        slowdowns.append(row.latency_mean_seconds / alone)
     return slowdowns
+
+
+def _slowdowns(cells: Sequence[MeasuredCell], alone_seconds: AloneSeconds) -> list[float | None]:
+    """Slowdown of each cell; None where its tenants have no baseline."""
+    own = [tenant_slowdowns(cell, cell.rows, alone_seconds) for cell in cells]
+    return [None if each is None else sum(each) / len(each) for each in own]
 
 
 class Separability:

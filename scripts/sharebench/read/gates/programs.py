@@ -5,6 +5,7 @@ import math
 from sharebench.model.records.record import window_seconds
 from sharebench.model.records.types import CellRecord, TenantRecord
 from sharebench.read.gates.verdict import UNKNOWN, Judged, Verdict, at_most, judge_tenants, load_of
+from sharebench.read.histogram import tenant_buckets
 
 # The moments of the scrapes and the iterations at the edges leave an error in every number; beyond this it says little.
 SCRAPE_RATIO = 0.25
@@ -69,7 +70,9 @@ def scrape_error(record: CellRecord) -> Verdict | None:
     if not scraped:
         return None
     for tenant in scraped:
-        low, high = _seconds_in_buckets(tenant)
+        buckets = list(tenant_buckets(tenant))
+        low = sum(lower * count for lower, _, count in buckets)
+        high = sum(upper * count for _, upper, count in buckets) or math.inf
         value = max(low / tenant["sum_seconds"], tenant["sum_seconds"] / high) - 1 if tenant["sum_seconds"] else 0.0
         if SCRAPE_RATIO < value < math.inf:
             message = (
@@ -96,15 +99,6 @@ def scrape_error(record: CellRecord) -> Verdict | None:
 def reported_mean(record: CellRecord, tenant: TenantRecord) -> Judged:
     """Longest mean that a program reports, over the window. Requests may overlap; a mean above it is not in seconds."""
     return None if tenant.get("job") else (tenant["sum_seconds"] / tenant["count"] / window_seconds(record), 1.0)
-
-
-def _seconds_in_buckets(tenant: TenantRecord) -> tuple[float, float]:
-    """The least and the most time of the tenant's iterations by its own buckets."""
-    if (buckets := tenant.get("foreign_histogram")) is None:
-        return 0.0, math.inf
-    uppers = [math.inf if upper is None else upper for upper in buckets["upper_seconds"]]
-    filled = [(low, high, n) for low, high, n in zip([0.0, *uppers], uppers, buckets["count"], strict=False) if n]
-    return sum(low * n for low, _, n in filled), sum(high * n for _, high, n in filled) or math.inf
 
 
 def _client_share(tenant: TenantRecord, limit: float, most_seconds: float = math.inf) -> Judged:
