@@ -14,6 +14,7 @@ from sharebench.model.records.types import NodeFacts
 from sharebench.model.strategies import all_strategies, is_control
 from sharebench.model.study_config import StudyConfig, Sweep, from_json, is_stream, sweeps_by_entry
 from sharebench.read.columns import read_table
+from sharebench.read.figures.looks import StrategyLook, strategy_looks
 from sharebench.read.finished import NoResults
 from sharebench.read.slo import slo_limits
 
@@ -90,6 +91,12 @@ class DrawnStudy:
     def strategies(self, table: pd.DataFrame) -> list[str]:
         """Strategies of `table` in the catalogue's order, unknown ones last."""
         return _ordered(self.catalogue, table["strategy"])
+
+    def looks(self, table: pd.DataFrame) -> dict[str, StrategyLook]:
+        """The look of each of its strategies, in their order."""
+        names = self.strategies(table)
+        every = strategy_looks(self.catalogue, names)
+        return {name: every[name] for name in names}
 
     def workloads(self, table: pd.DataFrame) -> list[str]:
         """Workloads of `table` in the config's order, others last."""

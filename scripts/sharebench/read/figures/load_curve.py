@@ -1,27 +1,27 @@
 """Sweeps of the load: total rate across, times up, a panel for each number of tenants."""
 
 import math
-from collections.abc import Collection
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import EngFormatter
 
 from sharebench.model.study_config import sweeps_by_entry
 from sharebench.read.figures.data import POINT_COLUMNS, DrawnStudy, absences, load_label
-from sharebench.read.figures.looks import StrategyLook, strategy_looks
+from sharebench.read.figures.looks import StrategyLook
 from sharebench.read.figures.page import Sheet, explain_blank, study_sheet
 from sharebench.read.figures.panels import (
-    P99_LINE,
     STREAM_PARTS,
+    THIN_BARS,
     Quantity,
-    error_bars,
+    draw_line,
     interval_columns,
     label_point,
-    name_points,
     percentile_columns,
     percentile_keys,
+    percentiles,
+    set_rate_axis,
     set_time_axis,
     slo_keys,
     strategy_keys,
@@ -53,16 +53,17 @@ def load_curve(study: DrawnStudy) -> Sheet:
         value=table["workload"].map(values)
     )
     table = table.sort_values("value", kind="stable")
+    is_alone = (table["strategy"] == study.config["baseline"]) & (table["replicas"] == 1)
     panels = [
-        panel
+        LoadPanel(f"{name}\n{title}, N = {n}", part, own[is_alone.loc[own.index] | (own["replicas"] == n)], own)
         for name, sweep in swept.items()
+        for own in [table[table["workload"].isin(sweep.values)]]
         for part, title in parts.items()
-        for panel in _panels(study, f"{name}\n{title}", part, table[table["workload"].isin(sweep.values)])
+        for n in sorted(set(own["replicas"]))
     ]
     named = study.drawn_by_workload(table).keys()
     points = "some points" if study.undrawn_note else "each point"
-    names = study.strategies(table)
-    style = strategy_looks(study.catalogue, names)
+    looks = study.looks(table)
     page = study_sheet(
         study,
         "load-curve",
@@ -72,7 +73,7 @@ def load_curve(study: DrawnStudy) -> Sheet:
         x_label="Output tokens/s of all tenants" if streams else "Requests/s of all tenants",
         y_label="Time (ms)",
         legend=[
-            *strategy_keys(style, names),
+            *strategy_keys(looks),
             *percentile_keys(table, parts),
             *slo_keys(study, study.workloads(table), parts),
         ],
@@ -87,38 +88,21 @@ def load_curve(study: DrawnStudy) -> Sheet:
         ax.set_title(panel.title)
         slo_ms = study.slo_ms(panel.of_sweep["workload"].iloc[0])
         set_time_axis(ax, panel.of_sweep, panel.part, slo_ms.get(panel.part))
-        ax.set_xlim(0, 1.12 * panel.of_sweep[total].max())
-        if ax.get_xlim()[1] >= 1e4:
-            ax.xaxis.set_major_formatter(EngFormatter())
-        _draw(ax, panel, total, style, named)
+        set_rate_axis(ax, panel.of_sweep[total])
+        _draw(ax, panel, total, looks, named)
     page.alt_text[:] = dict.fromkeys(page.alt_text)
     return page
 
 
-def _panels(study: DrawnStudy, title: str, part: str, rows: pd.DataFrame) -> list[LoadPanel]:
-    is_alone = (rows["strategy"] == study.config["baseline"]) & (rows["replicas"] == 1)
-    return [
-        LoadPanel(f"{title}, N = {n}", part, rows[is_alone | (rows["replicas"] == n)], rows)
-        for n in sorted(set(rows["replicas"]))
-    ]
-
-
-def _draw(ax: Axes, panel: LoadPanel, total: str, style: dict[str, StrategyLook], named: Collection[str]) -> None:
+def _draw(ax: Axes, panel: LoadPanel, total: str, looks: Mapping[str, StrategyLook], named: Collection[str]) -> None:
     """Draw a line for each strategy, and the load at the points of the workloads `named`."""
-    p50, p99 = f"{panel.part}_p50_seconds", f"{panel.part}_p99_seconds"
+    p50, p99 = percentiles(panel.part)
+    said = [Quantity("value", "load {}"), Quantity(total, "{}/s")]
     labels: set[tuple[float, int, int]] = set()
     for name, rows in panel.rows.groupby("strategy", sort=False):
-        look, ms = style[str(name)], 1e3 * rows[p50]
-        across = rows[total].where(rows[p50].notna())
-        (tail,) = ax.plot(across, 1e3 * rows[p99], **look.line | P99_LINE)
-        bars: dict[str, Any] = {"capsize": 1.2, "capthick": 0.6, "elinewidth": 0.6}
-        yerr = [1e3 * side for side in error_bars(rows, p50)]
-        points = ax.errorbar(across, ms, xerr=error_bars(rows, total), yerr=yerr, **bars, **look.line)
-        load, rate = Quantity("value", "load {}"), Quantity(total, "{}/s")
-        shown = rows[across.notna()]
-        name_points(tail, shown, [load, rate, Quantity(p99, "p99 {} ms", 1e3)])
-        name_points(points.lines[0], shown, [load, rate, Quantity(p50, "p50 {} ms", 1e3)])
-        for value, workload, x, y in zip(rows["value"], rows["workload"], across, ms, strict=True):
+        across = rows[total].where(rows[p50.column].notna())
+        draw_line(ax, rows, looks[str(name)], across, p50, tail=p99, across=total, said=said, bars=THIN_BARS)
+        for value, workload, x, y in zip(rows["value"], rows["workload"], across, 1e3 * rows[p50.column], strict=True):
             if workload not in named or math.isnan(x) or math.isnan(y):
                 continue
             # Points that lie close together share a label.

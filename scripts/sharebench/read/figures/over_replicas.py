@@ -12,19 +12,18 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, FixedFormatter, FixedLocator
 
 from sharebench.read.figures.data import POINT_COLUMNS, DrawnStudy, absence_reason, table_rows
-from sharebench.read.figures.looks import StrategyLook, strategy_label, strategy_looks
+from sharebench.read.figures.looks import strategy_label
 from sharebench.read.figures.page import PANEL_INCHES, Sheet, study_sheet
 from sharebench.read.figures.panels import (
     MAX_BAR_RATIO,
-    P99_LINE,
     REFERENCE_LINE,
     STREAM_PARTS,
     Quantity,
-    error_bars,
+    draw_line,
     interval_columns,
     label_point,
-    name_points,
     percentile_keys,
+    percentiles,
     set_time_axis,
     slo_keys,
     strategy_keys,
@@ -52,29 +51,15 @@ Place = Callable[[float], float]
 
 
 @dataclass(frozen=True)
-class StrategyLine:
-    """A strategy's rows in order of replicas, with positions on the axis; rows without a value interrupt the line."""
-
-    rows: pd.DataFrame
-    x: list[float]
-    look: StrategyLook
-
-
-@dataclass(frozen=True)
-class WorkloadPanel:
-    rows: pd.DataFrame
-    lines: list[StrategyLine]
-    place: Place
-
-
-@dataclass(frozen=True)
 class PanelMetric:
-    """A metric of a workload in a panel: how its lines are drawn; missing values of `metric` are named."""
+    """A metric of a workload in a panel, perhaps with a thin line of its p99; missing values of it are named."""
 
-    metric: str
-    draw: Callable[[Axes, WorkloadPanel], None]
+    quantity: Quantity
+    set_axis: Callable[[Axes, pd.DataFrame, Place], None]
+    """Sets the axis up, and draws what belongs to no strategy."""
     title: str = ""
     """Follows the workload in the title, where a workload has several panels."""
+    tail: Quantity | None = None
 
 
 def latency(study: DrawnStudy) -> Sheet:
@@ -93,51 +78,38 @@ def serving(study: DrawnStudy) -> Sheet:
 
 
 def utilisation(study: DrawnStudy) -> Sheet:
-    known = study.plain_summary().columns
-    shown = [_share_metric(name, title) for name, title in ACTIVITY.items() if name in known]
-    return _draw_panels(study, "utilisation", "Share (%)", shown, nothing="the device does not count its activity")
-
-
-def _share_metric(metric: str, title: str) -> PanelMetric:
-    def draw(ax: Axes, panel: WorkloadPanel) -> None:
-        for line in panel.lines:
-            _draw_line(ax, line, Quantity(metric, "{} %"))
+    def set_axis(ax: Axes, rows: pd.DataFrame, place: Place) -> None:
         ax.set_ylim(0, 105)
 
-    return PanelMetric(metric, draw, title)
+    known = study.plain_summary().columns
+    shown = [PanelMetric(Quantity(name, "{} %"), set_axis, title) for name, title in ACTIVITY.items() if name in known]
+    return _draw_panels(study, "utilisation", "Share (%)", shown, nothing="the device does not count its activity")
 
 
 def _percentile_metric(
     stem: str, title: str = "", slo_ms: SloOf = lambda _: {}, most_of_bars: float = MAX_BAR_RATIO
 ) -> PanelMetric:
-    p50, p99 = f"{stem}_p50_seconds", f"{stem}_p99_seconds"
+    def set_axis(ax: Axes, rows: pd.DataFrame, place: Place) -> None:
+        set_time_axis(ax, rows, stem, slo_ms(rows["workload"].iloc[0]).get(stem), most_of_bars)
 
-    def draw(ax: Axes, panel: WorkloadPanel) -> None:
-        for line in panel.lines:
-            (tail,) = ax.plot(line.x, 1e3 * line.rows[p99], **line.look.line | P99_LINE)
-            name_points(tail, line.rows, [Quantity(p99, "p99 {} ms", 1e3)])
-            _draw_line(ax, line, Quantity(p50, "p50 {} ms", 1e3))
-        limit = slo_ms(panel.rows["workload"].iloc[0]).get(stem)
-        set_time_axis(ax, panel.rows, stem, limit, most_of_bars)
-
-    return PanelMetric(p50, draw, title)
+    p50, p99 = percentiles(stem)
+    return PanelMetric(p50, set_axis, title, p99)
 
 
 def throughput(study: DrawnStudy) -> Sheet:
     """Iterations per second of all tenants with their interval; the ideal line."""
 
-    def draw(ax: Axes, panel: WorkloadPanel) -> None:
+    def set_axis(ax: Axes, rows: pd.DataFrame, place: Place) -> None:
         # The ideal line may leave the panel; the scale fits the data.
-        top = 1.15 * float(panel.rows[[TOTAL, f"{TOTAL}_high"]].max().max())
+        top = 1.15 * float(rows[[TOTAL, f"{TOTAL}_high"]].max().max())
+        _draw_ideal(ax, rows, place, TOTAL)
         ax.set_ylim(0, top)
-        _draw_ideal(ax, panel, TOTAL)
-        for line in panel.lines:
-            _draw_line(ax, line, Quantity(TOTAL, "{} iterations/s"))
         if top >= 1e5:
             ax.yaxis.set_major_formatter(EngFormatter())
 
     ideal = Line2D([], [], label="ideal: N devices", **REFERENCE_LINE)
-    return _draw_panels(study, "throughput", "Total throughput (iterations/s)", [PanelMetric(TOTAL, draw)], [ideal])
+    shown = [PanelMetric(Quantity(TOTAL, "{} iterations/s"), set_axis)]
+    return _draw_panels(study, "throughput", "Total throughput (iterations/s)", shown, [ideal])
 
 
 def jobs(study: DrawnStudy) -> Sheet:
@@ -145,12 +117,9 @@ def jobs(study: DrawnStudy) -> Sheet:
     catalogue = study.config["strategy_catalogue"]
     queues = {name for name, entry in catalogue.items() if entry.is_queue}
 
-    def draw(ax: Axes, panel: WorkloadPanel) -> None:
-        rows = panel.rows
+    def set_axis(ax: Axes, rows: pd.DataFrame, place: Place) -> None:
         if queues.isdisjoint(rows.loc[rows[MAKESPAN].notna(), "strategy"]):
-            _draw_ideal(ax, panel, MAKESPAN)
-        for line in panel.lines:
-            _draw_line(ax, line, Quantity(MAKESPAN, "{} s"))
+            _draw_ideal(ax, rows, place, MAKESPAN)
         shown = rows[interval_columns(MAKESPAN)]
         low, high = float(shown.min().min()), float(shown.max().max())
         if high > MAX_LINEAR_RATIO * low:
@@ -158,25 +127,16 @@ def jobs(study: DrawnStudy) -> Sheet:
         else:
             ax.set_ylim(0, 1.08 * high)
 
-    shown, table = [PanelMetric(MAKESPAN, draw)], study.table("jobs")
+    shown, table = [PanelMetric(Quantity(MAKESPAN, "{} s"), set_axis)], study.table("jobs")
     return _draw_panels(study, "jobs", "Makespan (s)", shown, table=table, facts=study.job_facts, note=study.not_shown)
 
 
-def _draw_line(ax: Axes, line: StrategyLine, quantity: Quantity) -> None:
-    metric, _, factor = quantity
-    bars = [factor * side for side in error_bars(line.rows, metric)]
-    values = factor * line.rows[metric]
-    drawn = ax.errorbar(line.x, values, yerr=bars, capsize=1.8, capthick=0.8, elinewidth=0.8, **line.look.line)
-    name_points(drawn.lines[0], line.rows, [quantity])
-
-
-def _draw_ideal(ax: Axes, panel: WorkloadPanel, metric: str) -> None:
+def _draw_ideal(ax: Axes, rows: pd.DataFrame, place: Place, metric: str) -> None:
     """Draw N times the metric of one exclusive tenant, where that was measured."""
-    rows = panel.rows
     alone = rows.loc[(rows["strategy"] == "exclusive") & (rows["replicas"] == 1), metric].dropna()
     if len(alone) and rows["replicas"].max() > 1:
         n = np.geomspace(1, float(rows["replicas"].max()), 200)
-        ax.plot(list(map(panel.place, n)), n * float(alone.iloc[0]), **REFERENCE_LINE)
+        ax.plot(list(map(place, n)), n * float(alone.iloc[0]), **REFERENCE_LINE)
 
 
 def _draw_panels(
@@ -194,14 +154,12 @@ def _draw_panels(
 ) -> Sheet:
     """A panel per workload of `table` (the summary) and metric; missing values are named below it with a reason."""
     table = study.plain_summary() if table is None else table
-    names = study.strategies(table)
-    style = strategy_looks(study.catalogue, names)
+    looks = study.looks(table)
     panels = {
-        "\n".join(filter(None, [workload, each.title])): (rows, each, _missing_values(rows, each.metric, names))
+        "\n".join(filter(None, [workload, each.title])): (rows, each, _missing_values(study, rows, each))
         for workload, rows in study.drawn_by_workload(table).items()
         for each in shown
     }
-
     lines = max((len(missing) for *_, missing in panels.values()), default=0)
     page = study_sheet(
         study,
@@ -212,21 +170,21 @@ def _draw_panels(
         note=study.panel_omissions if note is None else note,
         x_label="Number of tenants",
         y_label=y_label,
-        legend=[*strategy_keys(style, names), *legend],
+        legend=[*strategy_keys(looks), *legend],
         columns=columns,
         panel_inches=PANEL_INCHES + MISSING_LINE_POINTS / 72 * lines,
     )
     for ax, (title, (rows, each, missing)) in zip(page.axes, panels.items(), strict=False):
         ax.set_title(title)
         place = _set_tenant_axis(ax, rows)
-        drawn = study.strategies(rows[rows[each.metric].notna()])
-        lines_of_panel = []
-        for i, name in enumerate(drawn):
-            own = rows[rows["strategy"] == name].sort_values("replicas")
+        drawn = study.strategies(rows[rows[each.quantity.column].notna()])
+        for i, strategy in enumerate(drawn):
+            own = rows[rows["strategy"] == strategy].sort_values("replicas")
             shift = (i - (len(drawn) - 1) / 2) * min(0.06, 0.25 / len(drawn))
-            lines_of_panel.append(StrategyLine(own, [place(n) + shift for n in own["replicas"]], style[name]))
-        if lines_of_panel:
-            each.draw(ax, WorkloadPanel(rows, lines_of_panel, place))
+            x = [place(n) + shift for n in own["replicas"]]
+            draw_line(ax, own, looks[strategy], x, each.quantity, tail=each.tail)
+        if drawn:
+            each.set_axis(ax, rows, place)
         else:
             ax.set_yticks([])
             ax.text(0.5, 0.5, "no valid measurement", ha="center", color=GREY, transform=ax.transAxes)
@@ -242,12 +200,13 @@ def _draw_panels(
     return page
 
 
-def _missing_values(rows: pd.DataFrame, metric: str, names: Sequence[str]) -> dict[str, dict[str, list[int]]]:
-    """Strategy → reason why `metric` has no value → the numbers of tenants."""
+def _missing_values(study: DrawnStudy, rows: pd.DataFrame, of: PanelMetric) -> dict[str, dict[str, list[int]]]:
+    """Strategy → reason why the metric has no value → the numbers of tenants."""
     missing: dict[str, dict[str, list[int]]] = {}
-    blank = rows.loc[rows[metric].isna(), [*POINT_COLUMNS]].sort_values("replicas")
-    for row in sorted(table_rows(blank), key=lambda row: names.index(row["strategy"])):
-        missing.setdefault(row["strategy"], {}).setdefault(absence_reason(row), []).append(int(row["replicas"]))
+    blank = rows.loc[rows[of.quantity.column].isna(), [*POINT_COLUMNS]].sort_values("replicas")
+    for strategy, own in study.by_strategy(blank).items():
+        for row in table_rows(own):
+            missing.setdefault(strategy, {}).setdefault(absence_reason(row), []).append(int(row["replicas"]))
     return missing
 
 

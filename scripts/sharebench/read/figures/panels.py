@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.ticker import EngFormatter
 
 from sharebench.read.figures.data import DrawnStudy, Row, table_rows
 from sharebench.read.figures.looks import BLUE, StrategyLook, bar_label, strategy_label
@@ -21,6 +22,8 @@ REFERENCE_LINE: dict[str, Any] = {"color": GREY, "lw": 0.8, "ls": (0, (4, 3)), "
 
 P99_LINE: dict[str, Any] = {"lw": 0.6, "ms": 3.0, "mfc": "white", "mew": 0.6}
 """The line of a p99, next to that of a median."""
+BARS: dict[str, Any] = {"capsize": 1.8, "capthick": 0.8, "elinewidth": 0.8}
+THIN_BARS: dict[str, Any] = {"capsize": 1.2, "capthick": 0.6, "elinewidth": 0.6}
 MAX_BAR_RATIO = 3
 """An axis reaches beyond its values by at most this factor for intervals; longer ones leave the panel."""
 STREAM_PARTS = {"ttft": "TTFT", "tpot": "TPOT"}
@@ -40,6 +43,12 @@ class Quantity(NamedTuple):
         return self.text.format(format_quantity(value)) + interval
 
 
+def percentiles(stem: str) -> tuple[Quantity, Quantity]:
+    """The p50 and the p99 of a part of a request."""
+    p50, p99 = (Quantity(f"{stem}_{name}_seconds", f"{name} {{}} ms", 1e3) for name in ("p50", "p99"))
+    return p50, p99
+
+
 def name_points(line: Line2D, rows: pd.DataFrame, quantities: Sequence[Quantity]) -> None:
     """Let each point of a line, which has one for each row, say its numbers; rows without a value have no point."""
     known = rows[rows[[each.column for each in quantities]].notna().all(axis="columns")]
@@ -51,8 +60,34 @@ def name_points(line: Line2D, rows: pd.DataFrame, quantities: Sequence[Quantity]
         line.set_gid(POINTS + " | ".join(texts))
 
 
-def strategy_keys(style: dict[str, StrategyLook], names: Iterable[str]) -> list[Line2D]:
-    return [Line2D([], [], label=strategy_label(name), **style[name].line) for name in names]
+def draw_line(
+    ax: Axes,
+    rows: pd.DataFrame,
+    look: StrategyLook,
+    x: pd.Series[float] | Sequence[float],
+    y: Quantity,
+    *,
+    tail: Quantity | None = None,
+    across: str = "",
+    said: Sequence[Quantity] = (),
+    bars: dict[str, Any] = BARS,
+) -> Line2D:
+    """Draw `y` of each row at `x` with its interval, that of the column `across`, and a thin line of `tail`.
+
+    A point says its value, after what is `said` of both lines.
+    """
+    if tail:
+        (thin,) = ax.plot(x, tail.factor * rows[tail.column], **look.line | P99_LINE)
+        name_points(thin, rows, [*said, tail])
+    xerr = error_bars(rows, across) if across else None
+    yerr = [y.factor * side for side in error_bars(rows, y.column)]
+    line: Line2D = ax.errorbar(x, y.factor * rows[y.column], xerr=xerr, yerr=yerr, **bars, **look.line).lines[0]
+    name_points(line, rows, [*said, y])
+    return line
+
+
+def strategy_keys(looks: Mapping[str, StrategyLook]) -> list[Line2D]:
+    return [Line2D([], [], label=strategy_label(name), **look.line) for name, look in looks.items()]
 
 
 def percentile_keys(table: pd.DataFrame, stems: Iterable[str]) -> list[Line2D]:
@@ -89,6 +124,13 @@ def set_time_axis(
     set_log_axis(ax, "y", min([low, *slo]) / 1.25, max([high, *slo]) * 1.25)
     if slo_ms is not None:
         ax.axhline(slo_ms, **REFERENCE_LINE)
+
+
+def set_rate_axis(ax: Axes, rates: pd.Series[float]) -> None:
+    """Set the axis across from 0 to beyond the largest of these rates; many are counted in thousands."""
+    ax.set_xlim(0, 1.12 * rates.max())
+    if ax.get_xlim()[1] >= 1e4:
+        ax.xaxis.set_major_formatter(EngFormatter())
 
 
 def error_bars(rows: pd.DataFrame, metric: str) -> list[pd.Series[float]]:

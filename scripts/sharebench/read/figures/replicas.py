@@ -10,12 +10,12 @@ from matplotlib.ticker import FixedFormatter, FixedLocator
 from sharebench.model.strategies import is_control
 from sharebench.model.study_config import is_stream
 from sharebench.read.figures.data import DrawnStudy, Row, absence_reason, table_rows
-from sharebench.read.figures.looks import StrategyLook, strategy_looks
+from sharebench.read.figures.looks import StrategyLook
 from sharebench.read.figures.page import Sheet, explain_blank, study_sheet
 from sharebench.read.figures.panels import (
     REFERENCE_LINE,
     Quantity,
-    error_bars,
+    draw_line,
     interval_columns,
     label_point,
     name_points,
@@ -42,10 +42,9 @@ def replicas(study: DrawnStudy) -> Sheet:
     panels, is_known = [*table.groupby(["family", "replicas"], sort=False)], bool(table[ACTIVITY].notna().any())
     if not is_known:
         table[ACTIVITY] = table.groupby("load").ngroup()
-    names, config = study.strategies(table), study.config
+    looks, config = study.looks(table), study.config
     streams = (config["workload_catalogue"][name] for name in config["workloads"] if is_stream(config, name))
     is_open = any(entry.load.arrival != "closed" for entry in streams)
-    style = strategy_looks(study.catalogue, names)
     page = study_sheet(
         study,
         "replicas",
@@ -55,7 +54,7 @@ def replicas(study: DrawnStudy) -> Sheet:
         note=f"{study.not_shown} {OPEN_NOTE if is_open else ''}".strip(),
         x_label="SMs active with one server (%)" if is_known else "Requests in flight in all",
         y_label="Tokens/s over those of one",
-        legend=strategy_keys(style, names),
+        legend=strategy_keys(looks),
         columns=min(MAX_COLUMNS, table["replicas"].nunique()) or 1,
     )
     for ax, (key, of_panel) in zip(page.axes, panels, strict=False):
@@ -69,7 +68,7 @@ def replicas(study: DrawnStudy) -> Sheet:
             continue
         ax.set_title(f"{name}, N = {n}")
         _set_axes(ax, table, is_known)
-        _draw(ax, rows, style, is_known)
+        _draw(ax, rows, looks, is_known)
     return page
 
 
@@ -116,18 +115,17 @@ def _set_axes(ax: Axes, table: pd.DataFrame, is_known: bool) -> None:
     ax.grid(visible=False, axis="x")
 
 
-def _draw(ax: Axes, rows: pd.DataFrame, style: Mapping[str, StrategyLook], is_known: bool) -> None:
-    drawn = [name for name in style if name in set(rows["strategy"])]
+def _draw(ax: Axes, rows: pd.DataFrame, looks: Mapping[str, StrategyLook], is_known: bool) -> None:
+    drawn = [name for name in looks if name in set(rows["strategy"])]
     shift = 0.0 if is_known else min(0.12, 0.5 / len(drawn))
-    quantities = [Quantity("load", "{} requests in flight"), Quantity(GAIN, "{} × one server")]
-    quantities += [Quantity(ACTIVITY, "one keeps {} % of the SMs active")] if is_known else []
+    gain = Quantity(GAIN, "{} × one server")
+    said = [Quantity("load", "{} requests in flight"), gain]
+    said += [Quantity(ACTIVITY, "one keeps {} % of the SMs active")] if is_known else []
     for place, strategy in enumerate(drawn):
         own = rows[rows["strategy"] == strategy]
         x = own[ACTIVITY] + shift * (place - (len(drawn) - 1) / 2)
-        look = {"capsize": 1.8, "capthick": 0.8, "elinewidth": 0.8, **style[strategy].line}
-        xerr = error_bars(own, ACTIVITY) if is_known else None
-        line = ax.errorbar(x, own[GAIN], xerr=xerr, yerr=error_bars(own, GAIN), **look)
-        name_points(line.lines[0], own, quantities)
+        line = draw_line(ax, own, looks[strategy], x, gain, across=ACTIVITY if is_known else "")
+        name_points(line, own, said)
     if is_known:
         highest = rows.sort_values(GAIN).dropna(subset=[GAIN]).drop_duplicates("load", keep="last")
         for load, x, y in zip(highest["load"], highest[ACTIVITY], highest[GAIN], strict=True):

@@ -5,106 +5,96 @@ from functools import partial
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import EngFormatter
 
 from sharebench.read.figures.data import POINT_COLUMNS, DrawnStudy, absences
-from sharebench.read.figures.looks import strategy_looks
 from sharebench.read.figures.page import Sheet, explain_blank, study_sheet
 from sharebench.read.figures.panels import (
     REFERENCE_LINE,
+    THIN_BARS,
     Quantity,
-    error_bars,
+    draw_line,
     interval_columns,
     label_point,
-    name_points,
+    set_rate_axis,
     strategy_keys,
 )
 from sharebench.read.figures.style import set_log_axis
 from sharebench.study.loads import has_one_load
 
-TOTAL, POWER = "throughput_total_hz", "power_mean_watts"
-STP, ANTT = "stp", "antt"
+TOTAL = Quantity("throughput_total_hz", "{} iterations/s")
+POWER = Quantity("power_mean_watts", "{} W")
+STP, ANTT = Quantity("stp", "STP {}"), Quantity("antt", "ANTT {}")
 
 
 def power(study: DrawnStudy) -> Sheet:
     """Total throughput across, mean power up."""
 
-    def axes(ax: Axes, rows: pd.DataFrame) -> None:
-        ax.set_xlim(0, 1.12 * rows[TOTAL].max())
-        ax.set_ylim(0, 1.12 * rows[POWER].max())
-        if ax.get_xlim()[1] >= 1e4:
-            ax.xaxis.set_major_formatter(EngFormatter())
+    def finish(ax: Axes, rows: pd.DataFrame) -> None:
+        set_rate_axis(ax, rows[TOTAL.column])
+        ax.set_ylim(0, 1.12 * rows[POWER.column].max())
 
     labels = ("Total throughput (iterations/s)", "Power of the device (W)")
-    return _draw_planes(
-        study, study.plain_summary(), "power", (TOTAL, POWER), labels, ("{} iterations/s", "{} W"), axes
-    )
+    return _draw_planes(study, study.plain_summary(), "power", (TOTAL, POWER), labels, finish)
 
 
 def progress(study: DrawnStudy) -> Sheet:
     """System throughput across, mean slowdown up (Eyerman & Eeckhout, IEEE Micro 2008)."""
 
-    def axes(ax: Axes, rows: pd.DataFrame) -> None:
-        low, high = rows[ANTT].min(), rows[ANTT].max()
-        set_log_axis(ax, "y", low / 1.2, high * 1.25)
-        ax.set_xlim(0, 1.15 * rows[STP].max())
+    def finish(ax: Axes, rows: pd.DataFrame) -> None:
+        slowdowns = rows[ANTT.column]
+        set_log_axis(ax, "y", slowdowns.min() / 1.2, slowdowns.max() * 1.25)
+        ax.set_xlim(0, 1.15 * rows[STP.column].max())
         ax.axvline(1, **REFERENCE_LINE)
 
-    labels = ("System throughput (STP)", "Mean slowdown (ANTT)")
-    table = study.plain_summary()
     # Each replica has a part of the load of one alone, so it is faster though nothing was gained.
-    is_of_one = table["workload"].map(partial(has_one_load, study.config)).astype(bool)
-    table = table[~is_of_one]
-    return _draw_planes(study, table, "progress", (STP, ANTT), labels, ("STP {}", "ANTT {}"), axes)
+    table = study.plain_summary()
+    table = table[~table["workload"].map(partial(has_one_load, study.config)).astype(bool)]
+    labels, what = ("System throughput (STP)", "Mean slowdown (ANTT)"), "rows of tenants with a load of their own"
+    return _draw_planes(study, table, "progress", (STP, ANTT), labels, finish, what)
 
 
 def _draw_planes(
     study: DrawnStudy,
     table: pd.DataFrame,
     name: str,
-    metrics: tuple[str, str],
+    quantities: tuple[Quantity, Quantity],
     labels: tuple[str, str],
-    texts: tuple[str, str],
     finish: Callable[[Axes, pd.DataFrame], None],
+    what: str = "rows",
 ) -> Sheet:
-    """`metrics` (across, up) with intervals; a line is interrupted where a value is missing.
+    """`quantities` (across, up) with intervals; `finish` sets the axes.
 
-    `texts` are about a value of each, `finish` sets the axes.
+    A line is interrupted where a value is missing. `what` is drawn of the summary.
     """
+    across, up = quantities
+    metrics = [across.column, up.column]
     table = table.sort_values("replicas", kind="stable")
-    table = table.reindex(
-        columns=[*POINT_COLUMNS, *(column for metric in metrics for column in interval_columns(metric))]
-    )
-    names, panels = study.strategies(table), study.drawn_by_workload(table)
-    style = strategy_looks(study.catalogue, names)
+    table = table.reindex(columns=[*POINT_COLUMNS, *(end for metric in metrics for end in interval_columns(metric))])
+    looks, panels = study.looks(table), study.drawn_by_workload(table)
     page = study_sheet(
         study,
         name,
         len(panels),
-        "the summary has no rows of tenants with a load of their own" if STP in metrics else "the summary has no rows",
+        f"the summary has no {what}",
         more=["at the end of each line: number of tenants"],
         note=study.panel_omissions,
         x_label=labels[0],
         y_label=labels[1],
-        legend=strategy_keys(style, names),
+        legend=strategy_keys(looks),
     )
     for ax, (workload, rows) in zip(page.axes, panels.items(), strict=False):
-        has_both = rows[list(metrics)].notna().all(axis="columns")
+        has_both = rows[metrics].notna().all(axis="columns")
         page.alt_text.extend(absences(rows, metrics))
         if not has_both.any():
             explain_blank(page, ax, f"{workload}: no valid measurement")
             continue
         ax.set_title(workload)
         ends: list[tuple[int, float, float]] = []
-        for strategy in names:
+        for strategy, look in looks.items():
             own = rows[rows["strategy"] == strategy]
-            across, up = (own[metric].where(has_both) for metric in metrics)
-            xerr, yerr = (error_bars(own, metric) for metric in metrics)
-            look = {"capsize": 1.2, "capthick": 0.6, "elinewidth": 0.6, **style[strategy].line}
-            drawn = ax.errorbar(across, up, xerr=xerr, yerr=yerr, **look)
-            name_points(drawn.lines[0], own, [Quantity(*each) for each in zip(metrics, texts, strict=True)])
-            last = own[has_both.loc[own.index]].tail(1)
-            ends += last[["replicas", *metrics]].itertuples(index=False, name=None)
+            x = own[across.column].where(has_both)
+            draw_line(ax, own, look, x, up, across=across.column, said=[across], bars=THIN_BARS)
+            ends += own[x.notna()].tail(1)[["replicas", *metrics]].itertuples(index=False, name=None)
         finish(ax, rows[has_both])
         label_ends(ax, ends)
     return page
