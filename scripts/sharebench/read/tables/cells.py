@@ -6,11 +6,12 @@ from dataclasses import fields
 
 import pandas as pd
 
-from sharebench.model.records.types import PrometheusTenant, Record
+from sharebench.model.records.types import PrometheusTenant, Record, TenantRecord
 from sharebench.read.cells.rows import PERCENTILES, MeasuredCell, TenantRow, supported_percentiles, tenant_key
 from sharebench.read.cells.slowdown import Baseline
 from sharebench.read.columns import TableRow, table_frame
 from sharebench.read.histogram import Histogram
+from tenant.contract import TimedHistogram
 
 TABLED_PERCENTILES = ("p50", "p95", "p99")
 
@@ -53,15 +54,7 @@ def stage_rows(record: Record) -> Iterator[TableRow]:
     """The rows of one record; none where no workload measures stages."""
     for tenant in record["tenants"]:
         for stage, timed in sorted(tenant["stages"].items()):
-            count = timed["count"]
-            percentiles = supported_percentiles(Histogram.from_sparse(timed["histogram"]), count)
-            yield {
-                **tenant_key(record, tenant),
-                "stage": stage,
-                "count": count,
-                "mean_seconds": timed["sum_seconds"] / count if count else None,
-                **{f"{name}_seconds": quantile.value_seconds for name, quantile in percentiles.items()},
-            }
+            yield tenant_key(record, tenant) | {"stage": stage} | _timed_columns(timed)
 
 
 def prometheus_rows(record: Record) -> Iterator[TableRow]:
@@ -71,16 +64,23 @@ def prometheus_rows(record: Record) -> Iterator[TableRow]:
         return
     everyone: Sequence[PrometheusTenant | None] = prometheus["tenants"] or [None] * len(record["tenants"])
     for tenant, watched in zip(record["tenants"], everyone, strict=True):
-        count = tenant["count"]
-        percentiles = supported_percentiles(Histogram.from_sparse(tenant["histogram"]), count)
         yield {
             **tenant_key(record, tenant),
-            "count": count,
-            "latency_mean_seconds": tenant["sum_seconds"] / count if count else None,
-            **{f"latency_{name}_seconds": quantile.value_seconds for name, quantile in percentiles.items()},
-            **({} if watched is None else _prometheus_columns(watched, count)),
+            **_timed_columns(tenant, "latency_"),
+            **({} if watched is None else _prometheus_columns(watched, tenant["count"])),
             "reason": prometheus["error"],
         }
+
+
+def _timed_columns(timed: TimedHistogram | TenantRecord, of: str = "") -> TableRow:
+    """Number, mean and percentiles of the times in a histogram, in columns that begin with `of`."""
+    count = timed["count"]
+    percentiles = supported_percentiles(Histogram.from_sparse(timed["histogram"]), count)
+    return {
+        "count": count,
+        f"{of}mean_seconds": timed["sum_seconds"] / count if count else None,
+        **{f"{of}{name}_seconds": quantile.value_seconds for name, quantile in percentiles.items()},
+    }
 
 
 def _prometheus_columns(watched: PrometheusTenant, count: int) -> TableRow:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from sharebench.model.promises import BROKEN, KEPT, NOT_MEASURED, NOT_PROMISED, Promise, promises
 from sharebench.model.records.record import window_seconds
-from sharebench.model.records.types import PhaseWindow, Promises, Record, TenantRecord, VisibleProcess
+from sharebench.model.records.types import FaultOutcome, PhaseWindow, Promises, Record, TenantRecord, VisibleProcess
 from sharebench.model.spec import parse_spec, workload_reference
 from sharebench.read.columns import TableRow, table_frame
 from sharebench.read.gates.gates import MACHINE
@@ -111,19 +111,12 @@ def _share_idle(cell: ConformanceCell) -> float | None:
     shares, found = cell.shares_percent(), cell.windows
     if not cell.alone_hz or shares is None:
         return None
-    windows = [found.get(f"alone-{index}") for index in range(len(shares))]
-    return max(
-        (
-            1e4 * _rate_hz(window, index) / cell.alone_hz / shares[index]
-            for index, window in enumerate(windows)
-            if window
-        ),
-        default=None,
-    )
-
-
-def _rate_hz(window: PhaseWindow, index: int) -> float:
-    return window["tenants"][index]["count"] / window["seconds"]
+    ratios = [
+        1e4 * (window["tenants"][index]["count"] / window["seconds"]) / cell.alone_hz / share
+        for index, share in enumerate(shares)
+        if (window := found.get(f"alone-{index}"))
+    ]
+    return max(ratios, default=None)
 
 
 def _memory(cell: ConformanceCell) -> float | None:
@@ -142,13 +135,7 @@ def _answers(cell: ConformanceCell) -> float | None:
     return sum(wrong) if wrong and len(wrong) == len(results) else None
 
 
-def _check_neighbour(cell: ConformanceCell) -> None:
-    if len(cell.tenants) == 1:
-        raise NotMeasured("one tenant has no neighbour")
-
-
 def _bytes(cell: ConformanceCell) -> float | None:
-    _check_neighbour(cell)
     keys = ("found_bytes", "shared_found_bytes")
     found = [value for name in FOUND_TASKS for key in keys for value in cell.task(name, key)]
     return sum(found) if found else None
@@ -164,7 +151,6 @@ def _looked_at(name: str, cell: ConformanceCell) -> float | None:
 
 
 def _fair(cell: ConformanceCell) -> float | None:
-    _check_neighbour(cell)
     shares, rates_hz = cell.shares_percent(), cell.rates_hz
     is_equal = shares is None or len(set(shares)) == 1
     if not is_equal or not max(rates_hz):
@@ -173,15 +159,10 @@ def _fair(cell: ConformanceCell) -> float | None:
 
 
 def _light(cell: ConformanceCell) -> float | None:
-    _check_neighbour(cell)
-    windows = [cell.windows.get(name) for name in ("light-next-to-busy", "light-alone")]
-    p99 = [_p99_seconds(window) if window else None for window in windows]
-    return p99[0] / p99[1] if p99[0] and p99[1] else None
-
-
-def _p99_seconds(window: PhaseWindow) -> float | None:
-    histogram = Histogram.from_sparse(window["tenants"][0]["histogram"])
-    return histogram.quantiles([0.99])[0].value_seconds if histogram.count else None
+    windows = [window for name in ("light-next-to-busy", "light-alone") if (window := cell.windows.get(name))]
+    histograms = [Histogram.from_sparse(window["tenants"][0]["histogram"]) for window in windows]
+    p99 = [p99 for each in histograms if each.count and (p99 := each.quantiles([0.99])[0].value_seconds)]
+    return p99[0] / p99[1] if len(p99) == 2 else None
 
 
 def _listed(cell: ConformanceCell) -> Sequence[VisibleProcess | None]:
@@ -206,10 +187,6 @@ def _utilisation(cell: ConformanceCell) -> float | None:
     return max(abs(float(each or 0) - true) for each, true in zip(used, truth, strict=True))
 
 
-def _start(cell: ConformanceCell) -> float | None:
-    return 100 * sum(tenant["count"] > 0 for tenant in cell.tenants) / len(cell.tenants)
-
-
 MEASURES: Mapping[str, Callable[[ConformanceCell], float | None]] = {
     "share": _share,
     "share-idle": _share_idle,
@@ -220,9 +197,10 @@ MEASURES: Mapping[str, Callable[[ConformanceCell], float | None]] = {
     "light": _light,
     "visible": _visible,
     "utilisation": _utilisation,
-    "start": _start,
+    "start": lambda cell: 100 * sum(tenant["count"] > 0 for tenant in cell.tenants) / len(cell.tenants),
 }
 """How each promise but that of faults is measured, in its unit; None where it was not, or raises NotMeasured."""
+ABOUT_NEIGHBOURS = ("bytes", "fair", "light")
 
 
 def conformance_table(records: Sequence[Record]) -> pd.DataFrame:
@@ -240,12 +218,15 @@ def _rows(records: Sequence[Record]) -> Iterator[TableRow]:
     alone.sort(key=lambda cell: machine_problem(cell.record) is not None)
     for record in records:
         if (fault := record.get("fault")) is not None:
-            yield _row(f"{FAULT} {fault['kind']}", promises()[FAULT], record, _harmed(record))
+            harmed = _harmed(record, fault) if fault["happened"] else None
+            yield _row(f"{FAULT} {fault['kind']}", promises()[FAULT], record, harmed)
         elif (found := record.get("promises")) is not None:
             cell = ConformanceCell(record, found, alone[0] if alone else None)
             for name, measure in MEASURES.items():
                 measured, reason = None, found["failure"]
                 try:
+                    if name in ABOUT_NEIGHBOURS and len(cell.tenants) == 1:
+                        raise NotMeasured("one tenant has no neighbour")
                     measured = measure(cell)
                 except NotMeasured as problem:
                     reason = str(problem)
@@ -255,11 +236,9 @@ def _rows(records: Sequence[Record]) -> Iterator[TableRow]:
                 yield _row(name, promises()[name], record, 0.0 if name == "start" else None, record["reason"])
 
 
-def _harmed(record: Record) -> float | None:
-    """Neighbours of a fault that failed or computed something else; None where it did not happen."""
-    fault, spec = record.get("fault"), parse_spec(record["spec"])
-    if fault is None or not fault["happened"]:
-        return None
+def _harmed(record: Record, fault: FaultOutcome) -> float:
+    """Neighbours of a fault that failed or computed something else."""
+    spec = parse_spec(record["spec"])
     return sum(
         tenant["status"] != "ok" or not _is_right(record, tenant, spec.workloads[tenant["index"]].output_tolerance)
         for tenant in record["tenants"]

@@ -92,7 +92,7 @@ def pair_jobs_by_device(jobs: Sequence[JobCell], cells: Sequence[MeasuredCell], 
     """`pair_by_device` for jobs, whose speedup refers to the first of `queues`; `cells` are all of the study."""
     if len({cell.device for cell in cells}) < 2:
         return list(jobs)
-    own = [replace(job, run_id=job.device) for job in jobs]
+    own = [replace(job, run_id=job.place.device) for job in jobs]
     queue = next(iter(queues), "")
     queued = {(job.workload, job.replicas, job.block) for job in own if job.strategy == queue and job.valid}
     return [

@@ -1,8 +1,8 @@
 """The latency histograms of all valid cells of one strategy and workload."""
 
-import csv
-import io
 from pathlib import Path
+
+import pandas as pd
 
 from sharebench.core.files import replace_atomically
 from sharebench.model.records.record import RecordError
@@ -35,8 +35,4 @@ def export_histograms(raw: list[Path], out: Path) -> None:
             rows += (
                 (*key, tenant["index"], *each) for tenant in measured["tenants"] for each in tenant_buckets(tenant)
             )
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns("histograms"))
-    writer.writerows(sorted(rows))
-    replace_atomically(out, text.getvalue())
+    replace_atomically(out, pd.DataFrame(sorted(rows), columns=list(columns("histograms"))).to_csv(index=False))

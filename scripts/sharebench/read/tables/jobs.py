@@ -5,7 +5,7 @@ of the jobs' own times without their start-up, which `makespan_with_startup_seco
 until it exits, start-up is part of the work, and the two are the same.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -21,16 +21,9 @@ from sharebench.read.statistics.intervals import Estimate, Place, log_interval, 
 from sharebench.study.cells import Cell
 
 JobKey = tuple[str, str, int]
-# Columns with means over the valid cells.
-MEANS = (
-    "makespan_with_startup_seconds",
-    "gpu_util_percent",
-    "memory_per_tenant_mib",
-    "server_memory_mib",
-    "power_mean_watts",
-)
-# Columns with an interval over the repeats.
 ESTIMATES = ("completion_mean_seconds", "makespan_seconds", "energy_per_job_joules")
+"""Columns with an interval over the repeats; of others there is a mean, or this extreme."""
+EXTREMES: Mapping[str, Callable[[list[float]], float]] = {"completion_min_seconds": min, "completion_max_seconds": max}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +36,11 @@ class JobCell:
     repeat: int
     block: int
     run_id: str
-    device: str
-    machine: str | None
+    place: Place
     status: str
     reason: str | None
     valid: bool
-    completions_seconds: tuple[float, ...]
     values: Mapping[str, float]
-
-    @property
-    def place(self) -> Place:
-        return Place(self.device, self.machine)
 
 
 def job_cell(record: Record) -> JobCell | None:
@@ -62,17 +49,15 @@ def job_cell(record: Record) -> JobCell | None:
         return None
     jobs = (tenant.get("job") for tenant in record["tenants"])
     ends = [job["completion_seconds"] if job else None for job in jobs]
-    completions = tuple(end for end in ends if end is not None) if is_valid(record) else ()
-    valid = is_valid(record) and len(completions) == len(ends)
+    completions = [end for end in ends if end is not None]
+    valid, host = is_valid(record) and len(completions) == len(ends), record.get("host")
     return JobCell(
         **record["cell"],
         run_id=record["provenance"]["run_id"],
-        device=record["node"]["device"],
-        machine=host["machine"] if (host := record.get("host")) else None,
+        place=Place(record["node"]["device"], host["machine"] if host else None),
         status=record["status"],
         reason=record["reason"] if valid or not is_valid(record) else "not every job has an end",
         valid=valid,
-        completions_seconds=completions,
         values=_values(record, completions) if valid else {},
     )
 
@@ -86,6 +71,8 @@ def _values(record: Record, completions: Sequence[float]) -> dict[str, float]:
     memory = [mib for mib in tenant_memory_mib(record) if mib is not None]
     device = device_columns(record, 0)
     values: dict[str, float | None] = {
+        "completion_min_seconds": min(completions),
+        "completion_max_seconds": max(completions),
         "completion_mean_seconds": sum(completions) / len(completions),
         "makespan_seconds": makespan,
         "makespan_with_startup_seconds": makespan + in_all if len(startups) == len(tenants) else None,
@@ -126,24 +113,19 @@ def _job_key(cell: Cell | JobCell) -> JobKey:
 
 def _row(group: JobKey, expected: Sequence[Cell], cells: Sequence[JobCell], queue: Sequence[JobCell]) -> TableRow:
     valid = [cell for cell in cells if cell.valid]
-    having = {name: [cell for cell in valid if name in cell.values] for name in (*MEANS, *ESTIMATES)}
-    known = {name: [cell.values[name] for cell in own] for name, own in having.items()}
-    completions = [seconds for cell in valid for seconds in cell.completions_seconds]
     row: TableRow = {
         **dict(zip(("strategy", "workload", "replicas"), group, strict=True)),
         **outcome_columns((cell.status for cell in cells), (cell.reason for cell in cells), len(expected), valid),
-        "completion_min_seconds": min(completions, default=None),
-        "completion_max_seconds": max(completions, default=None),
-        **{name: sum(known[name]) / len(known[name]) for name in MEANS if known[name]},
     }
-    estimates = {
-        name: log_interval(known[name], [cell.place for cell in having[name]]) if known[name] else None
-        for name in ESTIMATES
-    }
-    estimates["speedup"] = speedup(valid, [cell for cell in queue if cell.valid])
-    for name, estimate in estimates.items():
-        row |= estimate.columns(name) if estimate else {}
-    return row
+    for name in dict.fromkeys(name for cell in valid for name in cell.values):
+        own = [cell for cell in valid if name in cell.values]
+        values = [cell.values[name] for cell in own]
+        if name in ESTIMATES:
+            row |= log_interval(values, [cell.place for cell in own]).columns(name)
+        else:
+            row[name] = EXTREMES[name](values) if name in EXTREMES else sum(values) / len(values)
+    estimate = speedup(valid, [cell for cell in queue if cell.valid])
+    return row | (estimate.columns("speedup") if estimate else {})
 
 
 def speedup(cells: Sequence[JobCell], queue: Sequence[JobCell]) -> Estimate | None:

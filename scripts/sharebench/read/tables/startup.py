@@ -3,10 +3,9 @@
 Values are means over tenants, then over cells, so that the means of parts add up to the mean of their sum.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, NotRequired, TypedDict, get_args
+from operator import itemgetter
+from typing import Any, Literal, get_args
 
 import pandas as pd
 
@@ -25,53 +24,34 @@ LOADING_PARTS = PARTS[:4]
 PHASES = ("publish", "pending", "cut", "plugin", "follow", "stable")
 
 
-class NodeFile(TypedDict):
-    """The keys of nodes/{strategy}.json that tables need."""
-
-    strategy: str
-    configure_seconds: float
-    switch: NotRequired[Switch | None]
-
-
-@dataclass(frozen=True)
-class Startup:
-    """The tenants of one cell that run one workload: their start-up, each part by its name."""
-
-    strategy: str
-    workload: str
-    replicas: int
-    parts: Mapping[str, float | None]
+Startup = tuple[tuple[str, str, int], dict[str, float | None]]
+"""Strategy, workload of the tenants and number of tenants of a cell, and the means of each part by its name."""
 
 
 class Switches:
-    """The recorded switches of the node, by the strategy that was set and by the one that was left."""
+    """The recorded switches of the node, each with the strategy that was set."""
 
     def __init__(self) -> None:
-        self.into: dict[str, list[float]] = defaultdict(list)
-        self.out_of: dict[str, list[float]] = defaultdict(list)
-        self._phases: dict[str, list[Mapping[str, float]]] = defaultdict(list)
+        self._found: list[tuple[str, Switch]] = []
 
     def add(self, strategy: str, switch: Switch | None) -> None:
         """Add the `switch` of a record or calibration; None where nothing was switched."""
-        if switch is None:
-            return
-        self.into[strategy].append(switch["in_seconds"])
-        if "phases" in switch:
-            self._phases[strategy].append(switch["phases"])
-        before = switch["from"]
-        if before is not None and switch["out_seconds"] is not None:
-            self.out_of[before.partition(" ")[0]].append(switch["out_seconds"])
+        if switch is not None:
+            self._found.append((strategy, switch))
 
-    def add_node_file(self, gate: NodeFile) -> None:
+    def add_node_file(self, gate: Mapping[str, Any]) -> None:
         """Add the switch of a nodes/{strategy}.json; older files have one time for leaving and setting."""
         older: Switch = {"from": None, "out_seconds": None, "in_seconds": gate["configure_seconds"]}
         self.add(gate["strategy"], gate.get("switch", older))
 
     def columns(self, strategy: str) -> TableRow:
         """The columns of a strategy; a switch without a phase counts as 0 if another one had it."""
-        into, out_of, seen = self.into[strategy], self.out_of[strategy], self._phases[strategy]
+        into = [switch for name, switch in self._found if name == strategy]
+        seen = [switch["phases"] for switch in into if "phases" in switch]
+        left = [switch for _, switch in self._found if (switch["from"] or "").partition(" ")[0] == strategy]
+        out_of = [switch["out_seconds"] for switch in left if switch["out_seconds"] is not None]
         return {
-            "switch_in_seconds": _mean(into),
+            "switch_in_seconds": _mean([switch["in_seconds"] for switch in into]),
             "switch_in_n": len(into),
             **{
                 f"switch_{phase}_seconds": _mean([phases.get(phase, 0.0) for phases in seen])
@@ -88,11 +68,11 @@ def cell_startups(record: Record) -> list[Startup]:
     if record["status"] != "ok" or record.get("fault") is not None:
         return []
     cell = record["cell"]
-    startups = []
+    startups: list[Startup] = []
     for workload, tenants in group_by(record["tenants"], lambda tenant: tenant["workload"]).items():
         if own := [startup for tenant in tenants if (startup := tenant["startup"])]:
             parts: dict[str, float | None] = {part: _mean([startup.get(part) for startup in own]) for part in PARTS}
-            startups.append(Startup(cell["strategy"], workload, cell["replicas"], parts | _cell_seconds(record)))
+            startups.append(((cell["strategy"], workload, cell["replicas"]), {**parts, **_cell_seconds(record)}))
     return startups
 
 
@@ -115,12 +95,12 @@ def _cell_seconds(record: Record) -> dict[str, float]:
 
 def startup_table(found: Iterable[Startup], switches: Switches, order: Sequence[tuple[str, str, int]]) -> pd.DataFrame:
     """One row per strategy, workload of the tenants and number of tenants, in the order of `order`."""
-    groups = group_by(found, lambda start: (start.strategy, start.workload, start.replicas))
+    groups = group_by(found, itemgetter(0))
     return table_frame("startup", (_row(key, groups[key], switches) for key in dict.fromkeys(order) if groups[key]))
 
 
 def _row(key: tuple[str, str, int], starts: Sequence[Startup], switches: Switches) -> TableRow:
-    mean = {part: _mean([start.parts[part] for start in starts]) for part in starts[0].parts}
+    mean = {part: _mean([parts[part] for _, parts in starts]) for part in starts[0][1]}
     first_result, steady = (
         _sum([mean[part] for part in (*LOADING_PARTS, last)]) for last in ("first_iteration_seconds", "warmup_seconds")
     )
