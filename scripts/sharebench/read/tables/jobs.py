@@ -22,7 +22,7 @@ from sharebench.study.cells import Cell
 
 JobKey = tuple[str, str, int]
 ESTIMATES = ("completion_mean_seconds", "makespan_seconds", "energy_per_job_joules")
-"""Columns with an interval over the repeats; of others there is a mean, or this extreme."""
+"""Columns with an interval over the repeats; every other one is a mean, or this extreme."""
 EXTREMES: Mapping[str, Callable[[list[float]], float]] = {"completion_min_seconds": min, "completion_max_seconds": max}
 
 
