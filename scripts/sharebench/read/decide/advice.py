@@ -170,11 +170,14 @@ class Plan:
 
     @property
     def merit(self) -> Estimate:
-        """The measure by which plans of one rank are ordered; higher is better. Of replicas it is of all together."""
-        if self.level is None or self.level.merit is None:
-            return Estimate(0.0)
-        is_of_one = self.option.has_one_load and not self.level.inverse_latency
-        return self.level.merit.times(self.level.replicas) if is_of_one else self.level.merit
+        """The measure by which plans of one rank are ordered; higher is better.
+
+        Of replicas under a closed load it is of all together, in tokens if they stream.
+        """
+        found = self.level and self.level.merit
+        if self.level and self.option.has_one_load and not self.level.inverse_latency:
+            found = self.level.tokens or self.level.throughput
+        return found or Estimate(0.0)
 
     def total_rate(self, per_device: float, demand: Demand) -> float:
         """The rate of all tenants together, from that of the level's tenants on one device."""

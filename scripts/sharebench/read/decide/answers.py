@@ -304,10 +304,13 @@ def _facts(best: Plan, level: Level, demand: Demand) -> list[Fact]:
         if name != "mean":
             facts.append(Fact(name, f"{format_quantity(ms.value)} ms", format_ends(ms.low, ms.high)))
     if level.throughput:
-        gain = None if best.option.has_one_load and level.inverse_latency else level.gain
-        facts.append(Fact("per GPU", f"{format_quantity(level.throughput.value)}/s", _over_one(best, gain)))
+        # The gain of replicas is in latency, or that of their tokens if they stream.
+        is_other = best.option.has_one_load and (level.inverse_latency or level.tokens)
+        note = "" if is_other else _over_one(best, level.gain)
+        facts.append(Fact("per GPU", f"{format_quantity(level.throughput.value)}/s", note))
     if level.tokens:
-        facts.append(Fact("tokens per GPU", f"{format_quantity(level.tokens.value)}/s"))
+        note = "" if level.inverse_latency or not best.option.has_one_load else _over_one(best, level.gain)
+        facts.append(Fact("tokens per GPU", f"{format_quantity(level.tokens.value)}/s", note))
     return facts
 
 

@@ -38,7 +38,6 @@ from sharebench.read.statistics.intervals import Estimate
 from sharebench.study.loads import has_one_load
 from sharebench.study.wrong_answers import is_never_wrong
 
-THROUGHPUT = "throughput_hz"
 DEPLOYED_WITH: Mapping[Deployment, str] = {"device-plugin": "NVIDIA's device plugin", "claims": "resource claims"}
 """Where all that a host can do cannot be had."""
 
@@ -119,15 +118,13 @@ def read_results(data: Path, root: Path, others: Sequence[Path] = ()) -> Results
         mixes=mixes,
         known=elsewhere.known(root, others, config, plain),
         jobs=elsewhere.table(root, "jobs"),
-        over_one=_over_one(elsewhere.table(root, "cells")),
+        over_one=_over_one(elsewhere.table(root, "cells"), config),
     )
 
 
-def _over_one(tenants: pd.DataFrame | None) -> dict[GroupKey, float]:
-    if tenants is None:
-        return {}
-    groups = cell_groups(tenants, THROUGHPUT)
-    ratios = {key: work_ratio(own, cells_alone(groups, "exclusive", key[1]), THROUGHPUT) for key, own in groups.items()}
+def _over_one(tenants: pd.DataFrame | None, config: StudyConfig) -> dict[GroupKey, float]:
+    groups = {} if tenants is None else cell_groups(tenants, config)
+    ratios = {key: work_ratio(own, cells_alone(groups, "exclusive", key[1])) for key, own in groups.items()}
     return {key: ratio.value for key, ratio in ratios.items() if ratio}
 
 

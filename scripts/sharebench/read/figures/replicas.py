@@ -26,7 +26,7 @@ from sharebench.read.over_one import cell_groups, cells_alone, work_ratio
 from sharebench.read.statistics.intervals import Estimate, log_interval
 from sharebench.study.loads import family, one_server, requests_in_flight
 
-GAIN, ACTIVITY, TOKENS = "gain", "sm_active_percent", "output_tokens_hz"
+GAIN, ACTIVITY = "gain", "sm_active_percent"
 VALUES = [*interval_columns(GAIN), *interval_columns(ACTIVITY)]
 COLUMNS = ["strategy", "workload", "replicas", "family", "load", *VALUES, "absence"]
 MAX_COLUMNS = 3
@@ -75,14 +75,14 @@ def replicas(study: DrawnStudy) -> Sheet:
 def _gains(study: DrawnStudy) -> pd.DataFrame:
     """A row for each strategy, workload and number of servers, where a cell has one server with their load."""
     config = study.config
-    groups = cell_groups(study.table("cells"), TOKENS, ACTIVITY)
+    groups = cell_groups(study.table("cells"), config, ACTIVITY)
     rows: list[Row] = []
     for (strategy, workload, n), own in groups.items():
         one = one_server(config, workload, n) if n > 1 and not is_control(strategy) else None
         alone = cells_alone(groups, config["baseline"], one or "")
         if not alone:
             continue
-        gain, activity = work_ratio(own, alone, TOKENS), _activity(alone)
+        gain, activity = work_ratio(own, alone), _activity(alone)
         statuses = {cell["status"] for cell in (alone if any(cell["valid"] for cell in own) else own)}
         status = statuses.pop() if len(statuses) == 1 else "mixed"
         rows.append(
