@@ -26,7 +26,7 @@ from sharebench.read.decide.capacity import capacity_table, describe_capacity
 from sharebench.read.decide.cost import cost_table
 from sharebench.read.decide.device import DeviceLimits, device_limits
 from sharebench.read.decide.elsewhere import Known
-from sharebench.read.decide.options import Terms, hazards, is_alone, strategy_options, unavailable_reason
+from sharebench.read.decide.options import Terms, is_alone, known_option, strategy_options
 from sharebench.read.decide.relative import jobs_answer, mix_answer
 from sharebench.read.decide.rows import DRAM_ACTIVE, SM_ACTIVE, SummaryRow, applying_limits, summary_rows
 from sharebench.read.finished import NoResults
@@ -93,17 +93,17 @@ def read_results(data: Path, root: Path, others: Sequence[Path] = ()) -> Results
     device = device_limits(node, config, node["units"] or manifest.get("device_units"))
     on_node = node_strategies(config, kind)
     # Leave out the A/A control, and queues, which do not share.
-    own = {name: each for name, each in on_node.items() if not (is_control(name) or each.is_queue)}
-    entries = all_strategies(config)
+    entries, own = all_strategies(config), [each for each in on_node.values() if not each.is_queue]
     supported = {
-        name: each for name, each in own.items() if unsupported_reason(kind, entries[name], each.access) is None
+        each.name: each
+        for each in own
+        if not is_control(each.name) and unsupported_reason(kind, entries[each.name], each.access) is None
     }
     rows = [row for row in summary_rows(summary) if not is_control(row.strategy)]
-    entries_of_workloads = config["workload_catalogue"]
-    jobs = {name for name, entry in entries_of_workloads.items() if entry.is_job}
-    mixed = {name for name, entry in entries_of_workloads.items() if entry.tenants is not None}
+    workloads = config["workload_catalogue"]
+    mixed = {name for name, entry in workloads.items() if entry.tenants is not None}
     mixes = [row for row in rows if "+" in row.workload or row.workload in mixed]
-    apart = jobs | promises.promise_workloads(entries_of_workloads)
+    apart = {name for name, entry in workloads.items() if entry.is_job} | promises.promise_workloads(workloads)
     plain = [row for row in rows if row not in mixes and row.workload not in apart]
     return Results(
         root=root,
@@ -191,19 +191,15 @@ def answer(results: Results, question: Question) -> Answered:
         }
     for found, available, own_demand in _answers(results, demand, question, terms):
         rows += advice_text.advice_rows(found.workload, available, own_demand, results.strategies)
-        more = (
-            _more_reasons(results, found.workload, slo(found.workload), [*own_demand.limits], capacity)
-            if available
-            else []
-        )
         others = {deploy: known[found.workload] for deploy, known in elsewhere.items()}
-        kept = [*found.reasons, *_deployment_reasons(results, found, others), *more]
-        answers.append(replace(found, reasons=kept))
+        reasons = [*found.reasons, *_deployment_reasons(results, found, others)]
+        if available:
+            reasons += _more_reasons(results, found.workload, slo(found.workload), [*own_demand.limits], capacity)
+        answers.append(replace(found, reasons=reasons))
     asked_for = advice_text.describe_question(demand, format_slo(question["slo"]))
-    caption = f"Advice for {asked_for}, from {results.name}"
-    return Answered(
-        {"cost": cost, "capacity": capacity, "advice": table_frame("advice", rows, studies=studies)}, answers, caption
-    )
+    advice = table_frame("advice", rows, studies=studies)
+    tables = {"cost": cost, "capacity": capacity, "advice": advice}
+    return Answered(tables, answers, f"Advice for {asked_for}, from {results.name}")
 
 
 def _answers(
@@ -289,12 +285,7 @@ def _relative_answers(
     """The answers for mixes and jobs, which have no SLO but those of the tenants of a mix."""
 
     def shared(workload: str, strategy: Strategy, levels: Mapping[int, Level]) -> Option:
-        fault = results.known.faults.get(strategy.name, documented.fault_isolation(strategy))
-        unavailable = unavailable_reason(strategy, terms)
-        known = {} if is_never_wrong(results.config, workload) else hazards(strategy, levels, results.known)
-        return Option(
-            strategy.name, levels, fault, documented.effort(strategy)[0], hazards=known, unavailable=unavailable
-        )
+        return known_option(strategy, levels, results.known, terms, is_never_wrong(results.config, workload))
 
     wanted = question.get("workloads")
     sharing = {name: each for name, each in results.strategies.items() if each.mechanism != ("exclusive",)}

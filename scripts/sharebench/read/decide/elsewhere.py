@@ -40,8 +40,7 @@ class Known:
 
 def known(root: Path, others: Sequence[Path], config: StudyConfig, rows: Sequence[SummaryRow]) -> Known:
     """What the study at `root` and `others` know. Raises Refusal for a table that is none."""
-    there = [_config(other) for other in others]
-    named = dict(zip(_names(others), zip(others, there, strict=True), strict=True))
+    named = dict(zip(_names(others), ((other, _config(other)) for other in others), strict=True))
     faults, promises = (
         {name: found for name, found in _tables(kind, root, named, config) if found is not None} for kind in COLUMNS
     )
@@ -149,25 +148,24 @@ def _memory(
     found: dict[tuple[str, str], tuple[int, str]] = {}
     for name, (folder, there) in others.items() if unknown else ():
         try:
-            own = list(_memory_of(folder, unknown, there, config))
+            for key, own in _rows_with_memory(folder, unknown, there, config).items():
+                tenants = tenants_in_memory(own) or 0
+                if key not in found or tenants < found[key][0]:
+                    found[key] = tenants, _measured_in([name])
         except (KeyError, TypeError, ValueError) as error:
             raise Refusal(f"{folder}/tables/summary.csv: damaged ({error}); get that study again") from None
-        for key, tenants in own:
-            if key not in found or tenants < found[key][0]:
-                found[key] = tenants, _measured_in([name])
     return found
 
 
-def _memory_of(
+def _rows_with_memory(
     folder: Path, workloads: set[str], there: StudyConfig, config: StudyConfig
-) -> Iterator[tuple[tuple[str, str], int]]:
+) -> dict[tuple[str, str], list[SummaryRow]]:
     """By strategy and workload, of those that have the same entries there: an MPS tenant takes most without limits."""
     if (summary := table(folder, "summary")) is None:
-        return
+        return {}
     entries, ours = there["workload_catalogue"], config["workload_catalogue"]
     same = {name for name in workloads & entries.keys() if entries[name] == ours.get(name)}
     same_entries = _same_strategies(all_strategies(there), all_strategies(config))
     summary = summary[summary["workload"].isin(same) & summary["strategy"].isin(same_entries)]
     known_rows = [row for row in summary_rows(summary) if row.tenants_that_fit]
-    for key, own in group_by(known_rows, lambda row: (row.strategy, row.workload)).items():
-        yield key, min(row.tenants_that_fit or 0 for row in own)
+    return group_by(known_rows, lambda row: (row.strategy, row.workload))

@@ -1,6 +1,6 @@
 """The input of advice.py from the tables: each strategy's levels, isolation and effort."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from types import MappingProxyType
@@ -67,12 +67,12 @@ def strategy_options(
             # Leave out other ways to get a whole device, such as a claim.
             continue
         measured = [row for row in summary if (row.strategy, row.workload) == (name, workload)]
+        if not measured:
+            continue
         levels = {
             row.replicas: replace(
                 level,
-                performance=documented.performance_isolation(strategy)
-                if one_load
-                else _performance(row, measured, strategy),
+                performance=_performance(row, () if one_load else measured, strategy),
                 gain=(level.slowdown and 1 / level.slowdown)
                 if one_load and is_open_load
                 else _gain(row, over_one, is_open_load or one_load),
@@ -80,33 +80,37 @@ def strategy_options(
             for row in measured
             if (level := measured_level(row, is_open_load))
         }
-        if measured:
-            sizes = range(1, max(row.replicas for row in measured) + 1)
-            infeasible = {n: reason for n in sizes if (reason := device.infeasible(strategy, n))}
-            fitting, where = known.memory.get((name, workload), (tenants_in_memory(measured), ""))
-            options.append(
-                Option(
-                    strategy=name,
-                    levels=levels,
-                    fault=known.faults.get(name, documented.fault_isolation(strategy)),
-                    effort=documented.effort(strategy)[0],
-                    is_sharing=strategy.mechanism != ("exclusive",),
-                    infeasible=infeasible | _infeasible_reasons(measured),
-                    max_by_memory=fitting,
-                    memory_basis=where,
-                    unavailable=unavailable_reason(strategy, terms),
-                    hazards={} if never_wrong else hazards(strategy, levels, known),
-                    has_one_load=one_load,
-                )
+        sizes = range(1, max(row.replicas for row in measured) + 1)
+        infeasible = {n: reason for n in sizes if (reason := device.infeasible(strategy, n))}
+        fitting, where = known.memory.get((name, workload), (tenants_in_memory(measured), ""))
+        options.append(
+            replace(
+                known_option(strategy, levels, known, terms, never_wrong),
+                infeasible=infeasible | _infeasible_reasons(measured),
+                max_by_memory=fitting,
+                memory_basis=where,
+                has_one_load=one_load,
             )
+        )
     return options
 
 
-def hazards(strategy: Strategy, levels: Collection[int], known: Known) -> dict[int, str]:
-    """What goes wrong by the number of tenants, also with those that larger numbers are judged for."""
-    sizes = range(1, max(levels, default=0) + 1)
+def known_option(
+    strategy: Strategy, levels: Mapping[int, Level], known: Known, terms: Terms, never_wrong: bool
+) -> Option:
+    """The option with all that does not come from rows of its workload."""
+    # Also with the numbers of tenants that larger ones are judged for.
+    sizes = () if never_wrong else range(1, max(levels, default=0) + 1)
     texts = {n: (known.wrong_answers.get((strategy.name, n)), wrong_answer(strategy, n)) for n in sizes}
-    return {n: "; ".join(filter(None, found)) for n, found in texts.items() if any(found)}
+    return Option(
+        strategy.name,
+        levels,
+        known.faults.get(strategy.name, documented.fault_isolation(strategy)),
+        documented.effort(strategy)[0],
+        is_sharing=strategy.mechanism != ("exclusive",),
+        unavailable=_unavailable_reason(strategy, terms),
+        hazards={n: "; ".join(filter(None, found)) for n, found in texts.items() if any(found)},
+    )
 
 
 def is_alone(row: SummaryRow) -> bool:
@@ -123,7 +127,7 @@ def _gain(row: SummaryRow, over_one: Mapping[GroupKey, float], is_by_requests: b
     return over_one.get((row.strategy, row.workload, row.replicas))
 
 
-def unavailable_reason(strategy: Strategy, terms: Terms) -> str:
+def _unavailable_reason(strategy: Strategy, terms: Terms) -> str:
     """Why the asker cannot have a strategy of a study; empty if he can."""
     if strategy.is_one_process and not terms.one_process:
         return "all tenants would be one process (one_process)"
