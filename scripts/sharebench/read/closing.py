@@ -1,7 +1,7 @@
 """The last lines of a run: what was measured, and what is wrong with it."""
 
 import csv
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -13,6 +13,8 @@ from sharebench.model.faults import workload_name
 from sharebench.model.spec import workload_label
 from sharebench.model.strategies import is_control
 from sharebench.read import promises
+from sharebench.read.grouping import group_by
+from sharebench.read.promises import first_of
 from sharebench.read.quantity import format_quantity
 
 MAX_WORKLOADS = 8
@@ -55,10 +57,7 @@ def _rows(table: Path) -> list[dict[str, str]]:
 
 
 def _rows_by_cell(table: Path) -> dict[tuple[str, ...], list[dict[str, str]]]:
-    found: dict[tuple[str, ...], list[dict[str, str]]] = {}
-    for row in _rows(table):
-        found.setdefault(tuple(row[key] for key in CELL), []).append(row)
-    return found
+    return group_by(_rows(table), lambda row: tuple(row[key] for key in CELL))
 
 
 def _ended_by_faults(table: Path) -> set[tuple[str, str]]:
@@ -85,19 +84,17 @@ def ending_lines(tables: Path, where: Path, of_promises: Collection[str] = ()) -
     cells = {cell: rows[0] for cell, rows in _rows_by_cell(tables / "cells.csv").items()}
     judged = {cell: row for cell, row in cells.items() if cell[1].rpartition("+")[2] not in of_promises}
     ended_by_faults = _ended_by_faults(tables / "isolation.csv")
-    problems: dict[str, list[tuple[str, ...]]] = {}
+    problems: defaultdict[str, list[tuple[str, ...]]] = defaultdict(list)
     for cell, row in cells.items():
         if row["status"] != "ok":
-            problems.setdefault(FAULTS if cell[:2] in ended_by_faults else row["status"], []).append(cell)
+            problems[FAULTS if cell[:2] in ended_by_faults else row["status"]].append(cell)
         elif cell in judged and row["valid"] != "True":
-            problems.setdefault("excluded", []).append(cell)
+            problems["excluded"].append(cell)
     lines = []
     for problem, affected in problems.items():
         strategy, workload, replicas, _ = affected[0]
-        kinds = len({cell[:3] for cell in affected})
-        others = f" and {format_count(kinds - 1, 'other', 'others')}" if kinds > 1 else ""
         reason = cells[affected[0]]["reason"].split("; ")[0]
-        first = f"{workload}, {strategy} × {replicas}{others}"
+        first = first_of(f"{workload}, {strategy} × {replicas}", len({cell[:3] for cell in affected}))
         if problem == FAULTS:
             lines.append(f"in {len(affected)} of {len(cells)} cells {problem}: {first}")
             continue
@@ -142,10 +139,10 @@ def _results_table(rows: Sequence[Mapping[str, str]]) -> list[str]:
     shown = [row for row in rows if not is_control(row["strategy"])]
     largest = max((int(row["replicas"]) for row in shown), default=1)
     strategies = list(dict.fromkeys(row["strategy"] for row in shown))
-    by_workload: dict[tuple[str, str], dict[str, Mapping[str, str]]] = {}
+    by_workload: defaultdict[tuple[str, str], dict[str, Mapping[str, str]]] = defaultdict(dict)
     # The last row of a strategy stays: the largest number of tenants that ended well.
     for row in sorted(shown, key=lambda row: (row["status"] == "ok", int(row["replicas"]))):
-        by_workload.setdefault((row["workload"], row["tenant_workload"]), {})[row["strategy"]] = row
+        by_workload[row["workload"], row["tenant_workload"]][row["strategy"]] = row
     in_order = list(dict.fromkeys((row["workload"], row["tenant_workload"]) for row in shown))
     in_order.sort(key=lambda name: [row["replicas"] for row in by_workload[name].values()] == ["1"])
     lines = [

@@ -10,6 +10,7 @@ from tabulate import tabulate
 from sharebench.core.console import format_count
 from sharebench.model.promises import BROKEN, NOT_MEASURED, closing_line
 from sharebench.model.workload import Workload
+from sharebench.read.grouping import group_by
 
 MODULE = "conformance"
 COLUMNS = ("promise", "strategy", "replicas", "measured", "unit", "limit", "verdict")
@@ -41,13 +42,15 @@ def read_promises(tables: Path) -> TestedPromises:
 
 
 def _problems(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    missing: dict[str, list[str]] = {}
+    which = "{promise}, {strategy} × {replicas}".format_map
     for row in rows:
-        which = f"{row['promise']}, {row['strategy']} × {row['replicas']}"
         if row["verdict"] == BROKEN:
-            yield f"{BROKEN}: {which}: {float(row['measured']):.3g} {row['unit']}, promised: {row['limit']}"
-        elif row["verdict"] == NOT_MEASURED:
-            missing.setdefault(row["reason"], []).append(which)
-    for reason, affected in missing.items():
-        others = f" and {format_count(len(affected) - 1, 'other', 'others')}" if len(affected) > 1 else ""
-        yield f"{NOT_MEASURED}: {affected[0]}{others}: {reason}"
+            yield f"{BROKEN}: {which(row)}: {float(row['measured']):.3g} {row['unit']}, promised: {row['limit']}"
+    missing = (row for row in rows if row["verdict"] == NOT_MEASURED)
+    for reason, affected in group_by(missing, lambda row: row["reason"]).items():
+        yield f"{NOT_MEASURED}: {first_of(which(affected[0]), len(affected))}: {reason}"
+
+
+def first_of(first: str, count: int) -> str:
+    """`a and 2 others`."""
+    return f"{first} and {format_count(count - 1, 'other', 'others')}" if count > 1 else first

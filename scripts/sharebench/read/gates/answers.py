@@ -55,29 +55,21 @@ def answers_difference(record: CellRecord, tenant: TenantRecord) -> float | None
 
 def answers(record: CellRecord) -> Verdict | None:
     """Largest mean difference of a server's answers from those that it gives alone, in nat."""
-    worst: Verdict | None = None
-    for tenant in record["tenants"]:
-        difference = answers_difference(record, tenant)
-        if difference is None:
-            continue
-        alone = workload_reference(record["calibration"], tenant["workload"])["answers"]
-        spread = max((mean_difference(*pair) for pair in combinations(alone, 2)), default=0.0)
-        limit = max(DIFFERENCE_NATS, SPREADS * spread)
-        if math.isfinite(difference):
-            message = (
-                f"tenant {tenant['index']} answers something else than alone: log-probabilities differ by "
-                f"{difference:.2g} nat on average"
-            )
-            verdict = at_most(difference, limit, message)
-        else:
-            verdict = Verdict(None, limit, False, f"tenant {tenant['index']} {_problem(tenant)}")
-        if worst is None or _badness(verdict) > _badness(worst):
-            worst = verdict
-    return worst
+    differences = ((answers_difference(record, tenant), tenant) for tenant in record["tenants"])
+    judged = [(each, _limit(record, tenant), tenant) for each, tenant in differences if each is not None]
+    if not judged:
+        return None
+    difference, limit, tenant = max(judged, key=lambda each: each[0] / each[1])
+    if not math.isfinite(difference):
+        return Verdict(None, limit, False, f"tenant {tenant['index']} {_problem(tenant)}")
+    message = f"tenant {tenant['index']} answers something else than alone: log-probabilities differ by "
+    return at_most(difference, limit, f"{message}{difference:.2g} nat on average")
 
 
-def _badness(verdict: Verdict) -> float:
-    return math.inf if verdict.value is None else verdict.value / verdict.limit
+def _limit(record: CellRecord, tenant: TenantRecord) -> float:
+    alone = workload_reference(record["calibration"], tenant["workload"])["answers"]
+    spread = max((mean_difference(*pair) for pair in combinations(alone, 2)), default=0.0)
+    return max(DIFFERENCE_NATS, SPREADS * spread)
 
 
 def _problem(tenant: TenantRecord) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
 
+import numpy as np
 import pandas as pd
 
 from sharebench.model.records.usage import ACTIVITIES, DRAM, MEMORY, POWER, QUANTITIES, GpuPlace, ObservedUsage, Usage
@@ -32,7 +33,7 @@ class GpuUse(StrEnum):
 
 @dataclass(frozen=True)
 class JudgedWorkload:
-    """A workload on a GPU, with the measure that it was judged by and the verdict."""
+    """A workload on a GPU, with the measure that it was judged by and the verdict. What is not known is NaN."""
 
     usage: Usage
     measure: str
@@ -49,15 +50,15 @@ class JudgedWorkload:
         """The workload, or its GPU where none is known."""
         return self.usage.workload or str(self.usage.place)
 
-    def mean(self, quantity: str) -> float | None:
-        return _none_if_nan(float(self.usage.series[quantity].mean()))
+    def mean(self, quantity: str) -> float:
+        return float(self.usage.series[quantity].mean())
 
-    def p95(self, quantity: str) -> float | None:
-        return _none_if_nan(float(self.usage.series[quantity].quantile(0.95)))
+    def p95(self, quantity: str) -> float:
+        return float(self.usage.series[quantity].quantile(0.95))
 
     @property
-    def memory_mib(self) -> float | None:
-        return _none_if_nan(self.usage.series[MEMORY].max())
+    def memory_mib(self) -> float:
+        return float(self.usage.series[MEMORY].max())
 
     @property
     def busy_ratio(self) -> float:
@@ -65,19 +66,9 @@ class JudgedWorkload:
         return float((self.activity.dropna() >= IDLE_PERCENT).mean())
 
 
-def _none_if_nan(value: float) -> float | None:
-    return None if pd.isna(value) else float(value)
-
-
-def _sum(values: Sequence[float | None]) -> float | None:
-    """The sum; None where any value is not known."""
-    summands = [value for value in values if value is not None]
-    return sum(summands) if len(summands) == len(values) else None
-
-
 @dataclass(frozen=True)
 class WorkloadGroup:
-    """Workloads that would fit on one GPU."""
+    """Workloads that would fit on one GPU. A sum is NaN where any of its parts is not known."""
 
     members: tuple[JudgedWorkload, ...]
 
@@ -91,13 +82,13 @@ class WorkloadGroup:
         return float(pd.concat([each.activity for each in self.members]).groupby(level=0).sum().quantile(0.95))
 
     @property
-    def dram_mean(self) -> float | None:
-        return _sum([each.mean(DRAM) for each in self.members])
+    def dram_mean(self) -> float:
+        return sum(each.mean(DRAM) for each in self.members)
 
     @property
-    def memory_mib(self) -> float | None:
+    def memory_mib(self) -> float:
         """Sum of each member's largest memory."""
-        return _sum([each.memory_mib for each in self.members])
+        return sum(each.memory_mib for each in self.members)
 
     @property
     def place(self) -> GpuPlace:
@@ -105,16 +96,13 @@ class WorkloadGroup:
 
     def fits(self, limits: Limits) -> bool:
         """Whether one GPU of their kind has room for all members."""
-        memory, total, dram = self.memory_mib, self.place.memory_mib, self.dram_mean
         return (
             len(self.members) <= limits.tenants
             and self.activity_mean <= limits.filled_percent
-            and (dram is None or dram <= limits.filled_percent)
+            and not self.dram_mean > limits.filled_percent
             and self.activity_p95 <= FULL_PERCENT
             # Memory cannot be oversubscribed, so that unknown memory does not fit.
-            and memory is not None
-            and total is not None
-            and memory <= total * limits.memory_percent / 100
+            and self.memory_mib <= (self.place.memory_mib or 0) * limits.memory_percent / 100
         )
 
 
@@ -139,18 +127,17 @@ def judge_usage(seen: ObservedUsage, limits: Limits) -> Survey:
     ]
     groups = list(_group_candidates([each for each in judged if each.verdict is GpuUse.CANDIDATE], limits))
     groups.sort(key=lambda group: (-len(group.members), group.activity_p95))
-    number_of = {id(each): number for number, group in enumerate(groups, 1) for each in group.members}
-    numbered = {id(each): replace(each, number=number_of.get(id(each), 0)) for each in judged}
+    groups = [
+        WorkloadGroup(tuple(replace(each, number=number) for each in group.members))
+        for number, group in enumerate(groups, 1)
+    ]
+    numbered = {id(each.usage): each for group in groups for each in group.members}
     order = list(GpuUse)
 
     def rank(each: JudgedWorkload) -> tuple[int, float, float]:
-        return order.index(each.verdict), each.number or float("inf"), -(each.mean(each.measure) or 0.0)
+        return order.index(each.verdict), each.number or float("inf"), -float(np.nan_to_num(each.mean(each.measure)))
 
-    return Survey(
-        seen,
-        sorted(numbered.values(), key=rank),
-        [WorkloadGroup(tuple(numbered[id(each)] for each in group.members)) for group in groups],
-    )
+    return Survey(seen, sorted((numbered.get(id(each.usage), each) for each in judged), key=rank), groups)
 
 
 def _judge_workload(usage: Usage, limits: Limits) -> JudgedWorkload:
@@ -211,16 +198,16 @@ def _row(each: JudgedWorkload, step_seconds: float) -> TableRow:
         "group": each.number or None,
         "judged_by": each.measure,
         "hours": round(len(series) * step_seconds / 3600, 3),
-        "idle_percent": _rounded(100 * (1 - each.busy_ratio)) if each.activity.notna().any() else None,
+        "idle_percent": round(100 * (1 - each.busy_ratio), 2),
         "memory_max_mib": each.memory_mib,
         "memory_total_mib": place.memory_mib,
-        "power_mean_watts": _rounded(each.mean(POWER)),
+        "power_mean_watts": round(each.mean(POWER), 2),
         "image": each.usage.image,
     }
     for quantity in (each for each in QUANTITIES if each.endswith("_percent")):
         stem = quantity.removesuffix("_percent")
-        row[f"{stem}_mean_percent"] = _rounded(each.mean(quantity))
-        row[f"{stem}_p95_percent"] = _rounded(each.p95(quantity))
+        row[f"{stem}_mean_percent"] = round(each.mean(quantity), 2)
+        row[f"{stem}_p95_percent"] = round(each.p95(quantity), 2)
     return row
 
 
@@ -232,19 +219,15 @@ def group_table(survey: Survey) -> pd.DataFrame:
             "product": group.place.product,
             "judged_by": group.members[0].measure,
             "gpus_freed": len(group.members) - 1,
-            "activity_mean_percent": _rounded(group.activity_mean),
-            "activity_p95_percent": _rounded(group.activity_p95),
-            "dram_active_mean_percent": _rounded(group.dram_mean),
+            "activity_mean_percent": round(group.activity_mean, 2),
+            "activity_p95_percent": round(group.activity_p95, 2),
+            "dram_active_mean_percent": round(group.dram_mean, 2),
             "memory_max_mib": group.memory_mib,
             "memory_total_mib": group.place.memory_mib,
         }
         for number, group in enumerate(survey.groups, 1)
     ]
     return table_frame("survey_groups", rows)
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 2)
 
 
 def gpu_counts(judged: Sequence[JudgedWorkload]) -> str:

@@ -1,6 +1,7 @@
 """The study that follows a survey: a config file with a stand-in for each workload of its groups."""
 
 import json
+import math
 from collections.abc import Iterator
 
 from sharebench.model.records.usage import DRAM, SM
@@ -92,7 +93,7 @@ def study_config(survey: Survey, path: str, results: str) -> str:
 
 def _entry(name: str, judged: JudgedWorkload) -> Iterator[str]:
     kind, ratio = standin(judged), judged.busy_ratio
-    memory = "" if judged.memory_mib is None else f", {judged.memory_mib / 1024:.1f} GiB"
+    memory = "" if math.isnan(judged.memory_mib) else f", {judged.memory_mib / 1024:.1f} GiB"
     yield f"\n  # {printable(judged.name)}: at work {100 * ratio:.0f} % of the time, {activity_text(judged)}{memory}.\n"
     yield f"  {name}:\n"
     yield f"    description: Stand-in for a workload of the survey, {STANDIN_LABELS[kind]}.\n"

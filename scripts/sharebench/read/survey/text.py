@@ -1,5 +1,7 @@
 """A survey as lines for a terminal."""
 
+import math
+
 from sharebench.core import console
 from sharebench.model.records.usage import SM
 from sharebench.read.survey.judge import GpuUse, Survey, gpu_counts
@@ -39,8 +41,8 @@ def lines(survey: Survey) -> list[str]:
         f"{seen.source}, {seen.hours:g} h, {gpu_counts(judged)}: {finding}{saving if candidates else ''}"
     )
     for number, group in list(enumerate(survey.groups, 1))[:MAX_GROUP_LINES]:
-        memory = f"{(group.memory_mib or 0) / 1024:.0f} of {(group.place.memory_mib or 0) / 1024:.0f} GiB"
-        dram = "" if group.dram_mean is None else f", memory traffic {group.dram_mean:.0f} %"
+        memory = f"{group.memory_mib / 1024:.0f} of {(group.place.memory_mib or 0) / 1024:.0f} GiB"
+        dram = "" if math.isnan(group.dram_mean) else f", memory traffic {group.dram_mean:.0f} %"
         members = " + ".join(f"{printable(each.name)} ({activity_text(each)})" for each in group.members)
         output += console.wrap_text(
             f"{members}: together {group.activity_mean:.0f} % (p95 {group.activity_p95:.0f} %){dram}, {memory}",
