@@ -1,7 +1,7 @@
 """The figures with their titles and captions; rules and report read them, so this imports nothing heavy."""
 
 import csv
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,15 +9,6 @@ from sharebench.model.capabilities import NODE_KINDS
 from sharebench.model.study_config import StudyConfig, has_streams, sweeps_by_entry
 from sharebench.read.tables.registry import has_table
 from sharebench.study.loads import compares_servers
-
-NEEDS: Mapping[str, Callable[[StudyConfig, str], object]] = {
-    "": lambda config, node_kind: True,
-    "streams": lambda config, node_kind: has_streams(config),
-    "sweeps": lambda config, node_kind: sweeps_by_entry(config),
-    "replicas": lambda config, node_kind: compares_servers(config),
-    "gpu": lambda config, node_kind: NODE_KINDS[node_kind].has_gpus,
-}
-"""Conditions of figures besides their tables: whether a study with this config on this kind of node meets them."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +19,9 @@ class Entry:
     caption: str
     table: str = "summary"
     """The table that it is drawn from; a study without it has no such figure."""
-    needs: str = ""
-    """One of NEEDS."""
+    needs: Callable[[StudyConfig], object] = lambda config: True
+    """Whether a study has the figure, if it has the table."""
+    needs_gpu: bool = False
     column: str = ""
     """Column of tables/summary.csv that it needs and that not every study has."""
 
@@ -56,7 +48,7 @@ ENTRIES: dict[str, Entry] = {
         "between two tokens after that. Thick lines with filled markers are the median over the requests of all "
         "tenants with its 95 % interval over repeats or devices; thin lines with hollow markers are the 99th "
         "percentile. Lower is better. A dashed line is the SLO.",
-        needs="streams",
+        needs=has_streams,
     ),
     "load-curve": Entry(
         "Load and latency",
@@ -66,7 +58,7 @@ ENTRIES: dict[str, Entry] = {
         "up has reached what the device can give. One exclusive tenant stands in every panel, for comparison. A dashed "
         "line is the SLO: what lies above it does not count. A bar that leaves its panel reaches beyond three times "
         "the largest value, or a third of the smallest.",
-        needs="sweeps",
+        needs=sweeps_by_entry,
     ),
     "replicas": Entry(
         "Several servers over one at equal total load",
@@ -75,14 +67,14 @@ ENTRIES: dict[str, Entry] = {
         "servers do more than one. Across: the share of the SMs that one server keeps active alone, so what it leaves "
         "idle is on its right; where the device does not count it, the loads stand side by side.",
         table="cells",
-        needs="replicas",
+        needs=compares_servers,
     ),
     "utilisation": Entry(
         "How busy the device is",
         "SMs active: the share of the SMs on which a warp was, on average over the window. Occupancy: how many warps "
         "there were, of those that have room. DRAM traffic: what was moved, of what the memory's interface can move. "
         "The device counts these for all tenants together. Busy is not fast: compare with the throughput.",
-        needs="gpu",
+        needs_gpu=True,
         column="sm_active_percent",
     ),
     "progress": Entry(
@@ -96,7 +88,7 @@ ENTRIES: dict[str, Entry] = {
         "Mean power of the whole device against the iterations per second of all tenants together, with 95 % intervals "
         "over repeats or devices. Of two points at one height, the one further right has more done for the "
         "same energy.",
-        needs="gpu",
+        needs_gpu=True,
     ),
     "interference": Entry(
         "Slowdown next to each other",
@@ -154,6 +146,7 @@ def names_for(config: StudyConfig, node_kind: str, summary: Path | None = None) 
         name
         for name, entry in ENTRIES.items()
         if has_table(entry.table, config)
-        and NEEDS[entry.needs](config, node_kind)
+        and entry.needs(config)
+        and (NODE_KINDS[node_kind].has_gpus or not entry.needs_gpu)
         and (columns is None or entry.column in ("", *columns))
     ]

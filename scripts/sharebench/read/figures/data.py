@@ -81,9 +81,8 @@ class DrawnStudy:
     def table(self, name: str) -> pd.DataFrame:
         """tables/`name`.csv; the summary of the study's `only_workloads`."""
         table = read_table(self.results / "tables" / f"{name}.csv")
-        return (
-            table[table["workload"].isin(self.only_workloads)] if self.only_workloads and name == "summary" else table
-        )
+        only = self.only_workloads if name == "summary" else ()
+        return table[table["workload"].isin(only)] if only else table
 
     def plain_summary(self) -> pd.DataFrame:
         return self.without_mixes(self.table("summary"))
@@ -108,10 +107,14 @@ class DrawnStudy:
     def by_workload(self, table: pd.DataFrame) -> dict[str, pd.DataFrame]:
         return {name: table[table["workload"] == name] for name in self.workloads(table)}
 
+    def rows_by_workload(self, table: pd.DataFrame) -> dict[str, list[Row]]:
+        """The rows of each workload by strategy and number of tenants."""
+        in_order = self.by_workload(table.sort_values("replicas", kind="stable"))
+        return {name: table_rows(pd.concat(self.by_strategy(own).values())) for name, own in in_order.items()}
+
     def drawn_by_workload(self, table: pd.DataFrame) -> dict[str, pd.DataFrame]:
         """The rows for the panels of a figure, without the loads that `undrawn_note` names."""
-        drawn = [each for loads in self._loads.values() for each in _evenly_spaced(loads)]
-        undrawn = {each for loads in self._loads.values() for each in loads}.difference(drawn)
+        undrawn = {each for loads in self._loads.values() for each in set(loads).difference(_evenly_spaced(loads))}
         return {name: rows for name, rows in self.by_workload(table).items() if name not in undrawn}
 
     @property

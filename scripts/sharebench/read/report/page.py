@@ -25,7 +25,7 @@ from sharebench.model.study_config import StudyConfig, has_streams, is_job, swee
 from sharebench.model.workload import Workload
 from sharebench.read import promises
 from sharebench.read.figures import catalogue
-from sharebench.read.figures.data import DrawnStudy, Row, load_study, table_rows
+from sharebench.read.figures.data import DrawnStudy, Row, load_study
 from sharebench.read.figures.looks import COLORS, strategy_label, strategy_looks
 from sharebench.read.report import words
 from sharebench.read.report.audit import audit
@@ -120,10 +120,7 @@ def report_context(data: Path, results: Path) -> dict[str, Any]:
     study = load_study(data, results)
     manifest = read_json(results / "manifest.json", "config", "not_shown", "provenance")
     summary = study.table("summary")
-    rows = {
-        workload: [row for own in study.by_strategy(of_workload).values() for row in table_rows(own)]
-        for workload, of_workload in study.by_workload(summary.sort_values("replicas", kind="stable")).items()
-    }
+    rows = study.rows_by_workload(summary)
     common_remarks = {workload: add_remarks(of_workload) for workload, of_workload in rows.items()}
     shared = shared_workloads(rows, study.config["baseline"])
     style = strategy_looks(study.catalogue, study.strategies(summary))
@@ -177,7 +174,7 @@ def report_context(data: Path, results: Path) -> dict[str, Any]:
         "controls": comparisons.control_rows(rows),
         "several_tenants": comparisons.several_tenants(rows),
         "cell_metrics": comparisons.CELL_METRICS,
-        "power_rows": {workload: known for workload, of_workload in rows.items() if (known := power_rows(of_workload))},
+        "power_rows": study.rows_by_workload(summary.dropna(subset=[*POWER_AND_ENERGY], how="all")),
         "power_and_energy": POWER_AND_ENERGY,
         "bucket_error_percent": summary.filter(like="bucket_error_percent").max().max(),
         "figures": {name: (catalogue.ENTRIES[name], read_image(results, name)) for name in names},
@@ -263,10 +260,6 @@ def add_remarks(rows: list[Row]) -> list[str]:
     for row in rows:
         row["remarks"] = [each for each in row["remarks"] if each not in common]
     return common
-
-
-def power_rows(rows: list[Row]) -> list[Row]:
-    return [row for row in rows if any(not math.isnan(row[metric]) for metric in POWER_AND_ENERGY)]
 
 
 def device_facts(node: NodeFacts, units: int | None) -> list[tuple[str, str]]:

@@ -4,7 +4,7 @@ A victim is compared with itself: the slots of its timeline after the fault with
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -45,20 +45,16 @@ def fault_effect(timeline: Timeline, at_seconds: float, ended_seconds: float | N
     counts, sums, slot = timeline["count"], timeline["sum_seconds"], timeline["slot_seconds"]
     slots = len(counts)
 
-    def mean(indices: Iterable[int]) -> float | None:
-        indices = list(indices)
-        count = sum(counts[slot] for slot in indices)
-        return sum(sums[slot] for slot in indices) / count if count else None
-
-    def ratio(indices: Iterable[int]) -> float | None:
-        found = mean(indices)
-        return None if found is None or before is None else found / before
-
     first = max(0, math.floor(at_seconds / slot) - 1)
     last = slots - 1 if ended_seconds is None else min(slots - 1, math.floor(ended_seconds / slot))
-    before = mean(range(first))
-    if before is None:
+    if not sum(counts[:first]):
         return None
+    before = sum(sums[:first]) / sum(counts[:first])
+
+    def slowdown(indices: Collection[int]) -> float | None:
+        count = sum(counts[index] for index in indices)
+        return sum(sums[index] for index in indices) / count / before if count else None
+
     usual = [total / count for count, total in zip(counts[:first], sums[:first], strict=True) if count]
     # The slowest slot may be an outlier, so the second slowest is the limit.
     limit_seconds = max([SLOW_RATIO * before, *sorted(usual)[-2:-1]])
@@ -74,10 +70,10 @@ def fault_effect(timeline: Timeline, at_seconds: float, ended_seconds: float | N
     slowed = [index for run in runs if len(run) >= MIN_SLOW_SLOTS for _, index in run]
     recovery = max(0.0, (slowed[-1] + 1) * slot - at_seconds) if slowed else 0.0
     return FaultEffect(
-        slowdown_during=ratio(range(first, last + 1)),
-        slowdown_after=ratio(range(last + 1, slots)),
+        slowdown_during=slowdown(range(first, last + 1)),
+        slowdown_after=slowdown(range(last + 1, slots)),
         slowed_seconds=len(slowed) * slot,
-        slowed_ratio=ratio(slowed),
+        slowed_ratio=slowdown(slowed),
         recovery_seconds=None if slowed and slowed[-1] == slots - 1 else recovery,
     )
 

@@ -125,10 +125,11 @@ def _row(
     }
     notes = _cell_notes(n_expected, cells)
     estimates: dict[str, Estimate | None] = {}
-    for metric, values in _cell_values(valid, price_per_hour).items():
-        if metric in metrics:
-            estimates[metric] = _estimate(metric, values, [cell.place for cell in valid])
-            notes.append(_blank_note(metric, values))
+    of_cells = [_cell_values(cell, price_per_hour) for cell in valid]
+    for metric in (metric for metric in metrics if metric not in (*DERIVED, *QUANTILES)):
+        values = [each[metric] for each in of_cells]
+        estimates[metric] = _estimate(metric, values, [cell.place for cell in valid])
+        notes.append(_blank_note(metric, values))
     for metric, name in ((metric, name) for metric, name in QUANTILES.items() if metric in metrics):
         estimates[metric] = group_percentile(name, valid)
         notes.append(percentile_note(name, valid))
@@ -168,25 +169,21 @@ def isolation_index(shared: Sequence[MeasuredCell], alone: Sequence[MeasuredCell
     return Estimate(2 - ratio.value, 2 - ratio.high, 2 - ratio.low, ratio.n)
 
 
-def _cell_values(cells: Sequence[MeasuredCell], price_per_hour: float | None) -> dict[str, list[float | None]]:
-    """One value per cell for each metric that is a plain mean over cells; None where a cell has none."""
-    values: dict[str, list[float | None]] = {metric: [] for metric in METRICS if metric not in (*DERIVED, *QUANTILES)}
-    for cell in cells:
-        rate, tokens = (over_tenants(cell, f"{each}_total_hz") for each in ("throughput", "output_tokens"))
-        watts = cell.device_columns["power_mean_watts"]
-        # The power of a mix cannot be attributed to a workload.
-        is_comparable = len({row.tenant_workload for row in cell.all_rows}) == 1
-        cell_values = {metric: over_tenants(cell, metric) for metric in RULES} | {
-            MEAN: cell.latency_mean_seconds,
-            "throughput_per_watt": rate / watts if rate and watts and is_comparable else None,
-            # The device's price is divided by the tokens of all its tenants.
-            TOKEN_COST: dollars_per_million(price_per_hour, sum(row.output_tokens_hz or 0.0 for row in cell.all_rows))
-            if price_per_hour is not None and tokens
-            else None,
-        }
-        for metric, value in cell_values.items():
-            values[metric].append(value)
-    return values
+def _cell_values(cell: MeasuredCell, price_per_hour: float | None) -> dict[str, float | None]:
+    """The value of each metric that is a plain mean over cells; None where the cell has none."""
+    rate, tokens = (over_tenants(cell, f"{each}_total_hz") for each in ("throughput", "output_tokens"))
+    watts = cell.device_columns["power_mean_watts"]
+    # The power of a mix cannot be attributed to a workload.
+    is_comparable = len({row.tenant_workload for row in cell.all_rows}) == 1
+    cost = None
+    if price_per_hour is not None and tokens:
+        # The device's price is divided by the tokens of all its tenants.
+        cost = dollars_per_million(price_per_hour, sum(row.output_tokens_hz or 0.0 for row in cell.all_rows))
+    return {metric: over_tenants(cell, metric) for metric in RULES} | {
+        MEAN: cell.latency_mean_seconds,
+        "throughput_per_watt": rate / watts if rate and watts and is_comparable else None,
+        TOKEN_COST: cost,
+    }
 
 
 def _estimate(metric: str, values: Sequence[float | None], places: Sequence[Place]) -> Estimate | None:

@@ -93,9 +93,6 @@ def _sweep_card(name: str, sweep: Sweep, advised: Advice, summary: Mapping[str, 
 
 
 def _answer_card(answer: Answer, summary: list[Row]) -> Card:
-    reasons: dict[str, list[str]] = {}
-    for kind, text in answer.reasons:
-        reasons.setdefault(kind, []).append(text)
     planned = [each for each in answer.plans if each.per_gpu]
     most = max((each.per_gpu or 0.0 for each in planned), default=0.0)
     bars = [
@@ -109,7 +106,7 @@ def _answer_card(answer: Answer, summary: list[Row]) -> Card:
         answer.headline if answer.strategy else _no_choice(summary) or answer.headline,
         "" if answer.undecided else answer.strategy,
         answer.facts,
-        reasons,
+        {reason.kind: answer.texts(reason.kind) for reason in answer.reasons},
         serving_text(judged) if judged else "",
         bars if len(bars) > 1 else [],
     )

@@ -101,11 +101,7 @@ def jobs(study: DrawnStudy) -> list[JobStatements]:
     catalogue = study.config["strategy_catalogue"]
     queues = {name for name, entry in catalogue.items() if entry.is_queue}
     statements_of_jobs = []
-    for workload, table in study.by_workload(study.table("jobs")).items():
-        by_strategy = {
-            name: table_rows(rows.sort_values("replicas")) for name, rows in study.by_strategy(table).items()
-        }
-        rows = [row for own in by_strategy.values() for row in own]
+    for workload, rows in study.rows_by_workload(study.table("jobs")).items():
         queue = {row["replicas"]: row for row in reversed(rows) if row["strategy"] in queues and row["n"] > 0}
         # The largest number of jobs with a valid cell, by strategy.
         largest = {row["strategy"]: row for row in rows if row["n"] > 0 and row["replicas"] > 1}
