@@ -1,7 +1,7 @@
 """Applies today's gates to published records that have the verdicts of their time: what they newly say."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from publication.numbers import DataSet
@@ -9,7 +9,7 @@ from publication.tables import markdown
 from sharebench.core.files import read_json
 from sharebench.datasets import dataset
 from sharebench.model.records import record
-from sharebench.model.records.types import Record
+from sharebench.model.records.types import GateVerdict, Record
 from sharebench.read.gates import gates
 
 Group = tuple[str, str, str, int]
@@ -20,9 +20,17 @@ def table(datasets: Mapping[str, DataSet]) -> str:
     """By study: cells that only today's gates exclude, or only the verdicts in their records, and new warnings."""
     rows = []
     for name, data in sorted(datasets.items()):
-        excluded, valid, marked, judged = _changes(data.folder)
-        if excluded or valid or marked:
-            warned = (f"`{workload}` {count} of {judged[workload]}" for workload, count in marked.items())
+        excluded, valid = Counter[Group](), Counter[Group]()
+        marked, judged = Counter[str](), Counter[str]()
+        for own in _records(data.folder):
+            cell, then, now = own["cell"], own["gates"], gates.evaluate(own)
+            where = (str(cell["strategy"]), str(cell["workload"]), int(cell["replicas"]))
+            excluded.update((gate, *where) for gate in _failed(now, "invalid") - _failed(then, "invalid"))
+            valid.update((gate, *where) for gate in _failed(then, "invalid") - _failed(now, "invalid"))
+            judged[where[1]] += 1
+            marked[where[1]] += bool(_failed(now, "warning") - _failed(then, "warning"))
+        warned = [f"`{workload}` {count} of {judged[workload]}" for workload, count in marked.items() if count]
+        if excluded or valid or warned:
             rows.append(
                 {
                     "study": name.split("/")[-1],
@@ -34,22 +42,6 @@ def table(datasets: Mapping[str, DataSet]) -> str:
     return markdown(rows)
 
 
-def _changes(folder: Path) -> tuple[Counter[Group], Counter[Group], Counter[str], Counter[str]]:
-    excluded: Counter[Group] = Counter()
-    valid: Counter[Group] = Counter()
-    marked: Counter[str] = Counter()
-    judged: Counter[str] = Counter()
-    for own in _records(folder):
-        cell = own["cell"]
-        then, now = ({gate["name"]: gate for gate in verdicts} for verdicts in (own["gates"], gates.evaluate(own)))
-        where = (str(cell["strategy"]), str(cell["workload"]), int(cell["replicas"]))
-        excluded.update((gate, *where) for gate in _failed(now, "invalid") - _failed(then, "invalid"))
-        valid.update((gate, *where) for gate in _failed(then, "invalid") - _failed(now, "invalid"))
-        judged[where[1]] += 1
-        marked[where[1]] += bool(_failed(now, "warning") - _failed(then, "warning"))
-    return excluded, valid, +marked, judged
-
-
 def _records(folder: Path) -> Iterator[Record]:
     for path in sorted(dataset.verified_folder(folder).glob("cells/**/raw.json")):
         own = record.with_current_status(read_json(path))
@@ -57,8 +49,8 @@ def _records(folder: Path) -> Iterator[Record]:
             yield own
 
 
-def _failed(verdicts: Mapping[str, Mapping[str, object]], severity: str) -> set[str]:
-    return {name for name, gate in verdicts.items() if gate["severity"] == severity and not gate["passed"]}
+def _failed(verdicts: Sequence[GateVerdict], severity: str) -> set[str]:
+    return {gate["name"] for gate in verdicts if gate["severity"] == severity and not gate["passed"]}
 
 
 def _format_groups(changed: Counter[Group]) -> str:

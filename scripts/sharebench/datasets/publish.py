@@ -55,8 +55,7 @@ def publish(data: Path, results: Path, target: Path) -> None:
         ready = [*READY_TABLES, *(name for name in READY_WHERE_MADE if (results / name).is_file())]
         beside |= {name: (results / name).read_bytes() for name in ready}
         for name, content in beside.items():
-            (building / name).parent.mkdir(parents=True, exist_ok=True)
-            (building / name).write_bytes(content)
+            replace_atomically(building / name, content)
         beside[archive.PACKED_NAME] = (building / archive.PACKED_NAME).read_bytes()
         (building / archive.CHECKSUMS).write_text(archive.checksum_lines(beside))
         _replace(target, building, aside)
