@@ -25,7 +25,6 @@ MAX_UNPACKED_BYTES = 8 * 2**30
 MAX_UNPACKED_RATIO = 200
 UNSUSPICIOUS_BYTES = 64 * 2**20
 """Only larger contents are held to the ratio. A study takes about 10 times the size of its archive."""
-CHUNK_BYTES = 2**20
 MEASURED_FOLDERS = ("cells", "nodes", "calibration")
 """Folders of measured files: where a data set has checksums, every file in these must have one."""
 OTHER_READ = ("tables", MANIFEST, CHECKSUMS, PACKED_NAME)
@@ -62,9 +61,7 @@ def unpack(path: Path) -> Path:
 
     Every byte is checked, each time. Raises ArchiveError.
     """
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    folder = UNPACKED_FOLDER / digest[:32]
+    folder = UNPACKED_FOLDER / _digest(path)[:32]
     building = UNPACKED_FOLDER / f"{folder.name}.{os.getpid()}"
     for leftover in UNPACKED_FOLDER.glob(f"{folder.name}.*"):
         if not psutil.pid_exists(int(leftover.suffix[1:])):
@@ -79,7 +76,8 @@ def unpack(path: Path) -> Path:
                     return folder
                 shutil.rmtree(folder)
             for name, expected in sums.items():
-                if _copy(packed, name, path, building / name) != expected:
+                _unpack_file(packed, name, path, building / name)
+                if _digest(building / name) != expected:
                     raise ArchiveError(f"{path}: {name} is not what was archived; get the archive again")
             unlisted = [name for name in packed.namelist() if name not in sums and name != CHECKSUMS]
             if unlisted:
@@ -156,8 +154,7 @@ def _check_folder(path: Path, sums: Mapping[str, str]) -> None:
     for name, expected in sums.items():
         try:
             _check_regular(path / name)
-            with (path / name).open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            digest = _digest(path / name)
         except OSError:
             raise ArchiveError(f"{path} lacks {name}; get the data set again") from None
         if digest != expected:
@@ -198,16 +195,15 @@ def _parse_checksums(text: str, where: str) -> dict[str, str]:
     return sums
 
 
-def _copy(packed: zipfile.ZipFile, name: str, path: Path, target: Path) -> str:
-    """Unpack one file; returns its digest."""
-    digest = hashlib.sha256()
-    with _refuse_damage(name, path), packed.open(name) as source:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("wb") as file:
-            while chunk := source.read(CHUNK_BYTES):
-                digest.update(chunk)
-                file.write(chunk)
-    return digest.hexdigest()
+def _unpack_file(packed: zipfile.ZipFile, name: str, path: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _refuse_damage(name, path), packed.open(name) as source, target.open("wb") as file:
+        shutil.copyfileobj(source, file)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextlib.contextmanager

@@ -27,17 +27,15 @@ def expand(config: StudyConfig) -> StudyConfig:
     catalogue: dict[str, Workload] = {}
     for name, entry in config["workload_catalogue"].items():
         catalogue |= _expand_entry(name, entry)
-    workloads: list[str] = []
-    for name in config["workloads"]:
-        workloads += [name] if name in catalogue else sweep_workloads(catalogue, name) or [name]
-    expanded: StudyConfig = {**config, "workload_catalogue": catalogue, "workloads": list(dict.fromkeys(workloads))}
+
+    def named(name: str) -> list[str]:
+        return [name] if name in catalogue else sweep_workloads(catalogue, name) or [name]
+
+    workloads = list(dict.fromkeys(each for name in config["workloads"] for each in named(name)))
+    expanded: StudyConfig = {**config, "workload_catalogue": catalogue, "workloads": workloads}
     # A faulty SLO was left out.
     if own := config.get("slo", {}).get("workloads"):
-        limits = {
-            each: own.get(each, its)
-            for name, its in own.items()
-            for each in ([name] if name in catalogue else sweep_workloads(catalogue, name) or [name])
-        }
+        limits = {each: own.get(each, its) for name, its in own.items() for each in named(name)}
         expanded["slo"] = {**config["slo"], "workloads": limits}
     return expanded
 
