@@ -257,3 +257,11 @@ def test_the_closing_line_counts() -> None:
 def test_every_promise_is_measured_and_has_a_source() -> None:
     assert {*MEASURES, "fault"} == set(promises())
     assert all(statement.source for promise in promises().values() for statement in promise.mechanisms.values())
+
+
+def test_each_source_that_is_a_document_has_a_link() -> None:
+    statements = [each for promise in promises().values() for each in promise.mechanisms.values()]
+    without = {each.source for each in statements if each.link is None}
+    assert without == {"one tenant has the device", "what sharing is for"}
+    links = {(each.source.partition(":")[0].partition(",")[0], each.link) for each in statements if each.link}
+    assert len(links) == len({document for document, _ in links}), "a document has one address"
