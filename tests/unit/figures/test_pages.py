@@ -165,6 +165,15 @@ def test_intervals_without_spread_do_not_end_on_the_wrong_side(study: data.Drawn
     assert over_replicas.latency(data.load_study(study.data, tmp_path)).axes
 
 
+def test_an_interval_that_begins_at_zero_leaves_the_panel(study: data.DrawnStudy, tmp_path: Path) -> None:
+    copy_of(study.results, tmp_path)
+    with edited_table(tmp_path / "tables" / "summary.csv") as table:
+        table["latency_p50_seconds_low"] = 0.0
+        lowest_ms = 1e3 * table.loc[table["workload"] == "matmul", "latency_p50_seconds"].min()
+    ax = over_replicas.latency(data.load_study(study.data, tmp_path)).axes[0]
+    assert ax.get_ylim()[0] == pytest.approx(lowest_ms / 1.25)
+
+
 def without_a_value(study: data.DrawnStudy, folder: Path) -> data.DrawnStudy:
     """The study with `mps` at two tenants excluded by a gate."""
     copy_of(study.results, folder)

@@ -116,6 +116,8 @@ def set_time_axis(
 ) -> None:
     """Set a log scale in ms for the p50 and p99 of a part of a request, and draw the line of its SLO."""
     shown = 1e3 * rows[percentile_columns(stem)]
+    # The first bucket of a program's own histogram begins at 0, and so may an interval.
+    shown = shown[shown > 0]
     points = 1e3 * rows[[f"{stem}_p50_seconds", f"{stem}_p99_seconds"]]
     # The interval of two different repeats may span decades, on which nothing else could be seen.
     low = max(shown.min().min(), points.min().min() / most_of_bars)
