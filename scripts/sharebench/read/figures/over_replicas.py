@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import EngFormatter, FixedFormatter, FixedLocator
+from matplotlib.ticker import EngFormatter
 
 from sharebench.read.figures.data import POINT_COLUMNS, DrawnStudy, absence_reason, table_rows
 from sharebench.read.figures.looks import strategy_label
@@ -227,7 +227,6 @@ def _set_tenant_axis(ax: Axes, rows: pd.DataFrame) -> Place:
         is_clear = tick - last >= 0.05 * (ticks[-1] - ticks[0])
         labels.append(str(n) if is_clear else "")
         last = tick if is_clear else last
-    ax.xaxis.set_major_locator(FixedLocator(ticks))
-    ax.xaxis.set_major_formatter(FixedFormatter(labels))
+    ax.set_xticks(ticks, labels)
     ax.grid(visible=False, axis="x")
     return place

@@ -5,7 +5,6 @@ from typing import cast
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedFormatter, FixedLocator
 
 from sharebench.model.strategies import is_control
 from sharebench.model.study_config import is_stream
@@ -109,8 +108,7 @@ def _set_axes(ax: Axes, table: pd.DataFrame, is_known: bool) -> None:
         ax.set_xlim(0, 105)
         return
     loads = dict(sorted(zip(table[ACTIVITY], table["load"], strict=True)))
-    ax.xaxis.set_major_locator(FixedLocator([*loads]))
-    ax.xaxis.set_major_formatter(FixedFormatter([*map(str, loads.values())]))
+    ax.set_xticks([*loads], [*map(str, loads.values())])
     ax.set_xlim(-0.5, len(loads) - 0.5)
     ax.grid(visible=False, axis="x")
 
