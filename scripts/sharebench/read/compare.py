@@ -125,7 +125,7 @@ def compare(before: MeasuredData, after: MeasuredData) -> pd.DataFrame:
         having = [
             group
             for group in groups
-            if metric in METRICS or any(_values(each, group, metric) for each in (before, after))
+            if metric in METRICS or any(_values(each, group, metric)[0] for each in (before, after))
         ]
         for group, row in zip(having, with_holm([_row(before, after, group, metric) for group in having]), strict=True):
             rows[group].append(row)
