@@ -3,6 +3,7 @@
 import shutil
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Set
 from importlib.metadata import version
 from pathlib import Path
@@ -43,8 +44,8 @@ from sharebench.study.public import public_command, public_config
 from sharebench.study.study import Study
 
 PACKAGES = ("snakemake", "numpy", "pandas", "matplotlib", "seaborn", "scipy", "prometheus-client")
-CHECKS = {"gates": gate_rows, "evidence": evidence_rows, "outcomes": outcome_rows}
-"""Tables with what makes a row of each record."""
+ROWS = {"gates": gate_rows, "evidence": evidence_rows, "outcomes": outcome_rows, "prometheus": prometheus_rows}
+"""Tables with what makes rows of each record."""
 CONFOUNDED = "Each strategy was set up once, so differences between strategies are also differences in time."
 
 
@@ -130,12 +131,10 @@ def write_partial_tables(results: Path) -> str:
 def _build_tables(checker: Checker) -> dict[str, pd.DataFrame]:
     study = checker.study
     cells, by_tenants = [], []
-    stages: list[TableRow] = []
+    rows: defaultdict[str, list[TableRow]] = defaultdict(list)
     startups: list[Startup] = []
     victims: list[VictimCase] = []
     jobs: list[JobCell] = []
-    prometheus: list[TableRow] = []
-    checks: dict[str, list[TableRow]] = {name: [] for name in CHECKS}
     switches = _switches(checker)
     slo = limits_of(study.config["slo"])
     kinds = study_kinds(study.config)
@@ -149,16 +148,15 @@ def _build_tables(checker: Checker) -> dict[str, pd.DataFrame]:
         if "conformance" in has:
             conformance.append(record)
         switches.add(cell.strategy, record.get("switch"))
-        prometheus += prometheus_rows(record)
-        for name, rows_of in CHECKS.items():
-            checks[name] += rows_of(record)
+        for name, rows_of in ROWS.items():
+            rows[name] += rows_of(record)
         if cell.workload in study.faults:
             victims += victim_cases(record)
         elif job := job_cell(record):
             jobs.append(job)
         if study.is_compared(cell):
             by_tenants += split_by_workload(record, cells[-1], slo)
-            stages += stage_rows(record)
+            rows["stages"] += stage_rows(record)
     cells, by_tenants = (pair_by_device(some, study.baseline) for some in (cells, by_tenants))
     baseline = Baseline(cells, study.baseline)
     of_tenants = cells_table(cells, baseline, kinds)
@@ -171,9 +169,8 @@ def _build_tables(checker: Checker) -> dict[str, pd.DataFrame]:
         "summary": summary,
         "contrasts": contrasts_table(by_tenants, study, baseline, kinds),
         "devices": devices_table(by_tenants, baseline, closed_loop_workloads(study.config)),
-        "stages": table_frame("stages", stages),
         "startup": startup_table(startups, switches, [(cell.strategy, name, cell.replicas) for cell, name in expected]),
-        **{name: table_frame(name, rows) for name, rows in checks.items()},
+        **{name: table_frame(name, rows[name]) for name in ("stages", *ROWS) if name in has},
     }
     if "interference" in has:
         tables["interference"] = interference_table(summary, study.config["interference"])
@@ -183,8 +180,6 @@ def _build_tables(checker: Checker) -> dict[str, pd.DataFrame]:
         tables["jobs"] = jobs_table(jobs, (cell for cell in study.table_cells() if study.is_job(cell.workload)), queues)
     if "conformance" in has:
         tables["conformance"] = conformance_table(conformance)
-    if "prometheus" in has:
-        tables["prometheus"] = table_frame("prometheus", prometheus)
     if "isolation" in has:
         faulty = [(cell.strategy, cell.workload) for cell in study.table_cells() if cell.workload in study.faults]
         repeats = study.config["fault_repeats"]

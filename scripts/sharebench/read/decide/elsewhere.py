@@ -41,9 +41,7 @@ class Known:
 def known(root: Path, others: Sequence[Path], config: StudyConfig, rows: Sequence[SummaryRow]) -> Known:
     """What the study at `root` and `others` know. Raises Refusal for a table that is none."""
     named = dict(zip(_names(others), ((other, _config(other)) for other in others), strict=True))
-    faults, promises = (
-        {name: found for name, found in _tables(kind, root, named, config) if found is not None} for kind in COLUMNS
-    )
+    faults, promises = (dict(_tables(kind, root, named, config)) for kind in COLUMNS)
     return Known(measured_faults(faults), _wrong_answers(promises), _memory(named, config, rows))
 
 
@@ -69,13 +67,13 @@ def _config(folder: Path) -> StudyConfig:
 
 def _tables(
     kind: str, root: Path, others: Mapping[str, tuple[Path, StudyConfig]], config: StudyConfig
-) -> Iterator[tuple[str, pd.DataFrame | None]]:
-    """A table of each study, by its name, with the strategies that do the same there as here."""
-    yield "", table(root, kind)
+) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The table of each study that has one, by its name, with the strategies that do the same there as here."""
     ours = node_strategies(config, config["node"])
-    for name, (folder, there) in others.items():
-        found, same = table(folder, kind), _same_strategies(node_strategies(there, there["node"]), ours)
-        yield name, None if found is None else found[found["strategy"].isin(same)]
+    for name, (folder, there) in {"": (root, config), **others}.items():
+        if (found := table(folder, kind)) is not None:
+            same = _same_strategies(node_strategies(there, there["node"]), ours)
+            yield name, found[found["strategy"].isin(same)] if name else found
 
 
 def _same_strategies(theirs: Mapping[str, Strategy], ours: Mapping[str, Strategy]) -> set[str]:

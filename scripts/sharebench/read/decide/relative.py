@@ -8,7 +8,7 @@ import pandas as pd
 
 from sharebench.model.strategy import Strategy
 from sharebench.read.decide import documented
-from sharebench.read.decide.advice import Demand, Level, Option, Plan, advise
+from sharebench.read.decide.advice import Demand, Level, Option, advise
 from sharebench.read.decide.answers import MEASURED_ONCE, Answer, Fact, Reason, decided
 from sharebench.read.decide.documented import MEASURED, Isolation
 from sharebench.read.decide.options import MAX_ISOLATED_GROWTH, measured_level
@@ -42,33 +42,25 @@ def mix_answer(
         return None
     size = _nearest_size([row.replicas for row in known], demand)
     own = group_by((row for row in known if row.replicas == size), lambda row: row.strategy)
-    options = [_alone("exclusive", 1)]
+    options, facts = [_alone("exclusive", 1)], {}
     for name, found in own.items():
         slowest = max(row.metrics[SLOWDOWN].value for row in found)
         isolation = Isolation(slowest <= MAX_ISOLATED_GROWTH, MEASURED, f"the slowest has {slowest:.3g} × its latency")
         option = shared(strategies[name], _level(size, found[0].metrics[STP], isolation))
         of_tenants = [row for row in rows if (row.strategy, row.replicas) == (name, size)]
         options.append(replace(option, beyond_limits=_beyond_limits(of_tenants, limits)))
-
-    def facts(best: Plan) -> list[Fact]:
-        found = own.get(best.option.strategy, [])
-        return [
-            Fact(
-                f"latency of {row.tenant_workload}", f"× {format_quantity(row.metrics[SLOWDOWN].value)}", "of one alone"
-            )
-            for row in found
-        ]
+        slowdowns = {row.tenant_workload: f"× {format_quantity(row.metrics[SLOWDOWN].value)}" for row in found}
+        facts[name] = [Fact(f"latency of {tenant}", text, "of one alone") for tenant, text in slowdowns.items()]
 
     left_out = {row.strategy for row in known} - own.keys()
     held = {row.tenant_workload: limits[row.tenant_workload] for row in known if limits.get(row.tenant_workload)}
     asked = replace(demand, limits={}) if held else demand
     answer = _answer(workload, options, asked, (size, size), left_out, "work per GPU", facts, is_gpu)
+    if not held:
+        return answer
     texts = "; ".join(f"{name} {format_limits(each)}" for name, each in held.items())
-    reasons = [
-        *answer.reasons,
-        *([Reason("scope", f"A shared plan must hold {texts}, by the percentiles that are known.")] if texts else []),
-    ]
-    return replace(answer, reasons=reasons)
+    condition = f"A shared plan must hold {texts}, by the percentiles that are known."
+    return replace(answer, reasons=[*answer.reasons, Reason("scope", condition)])
 
 
 def _beyond_limits(rows: Sequence[SummaryRow], limits: Mapping[str, Mapping[str, float]]) -> str:
@@ -105,7 +97,7 @@ def jobs_answer(
         options.append(shared(strategy, _level(jobs, speedup, documented.performance_isolation(strategy))))
     left_out = {*known["strategy"]} - {*known.loc[known["replicas"] == jobs, "strategy"]}
     sizes = (min(jobs, demand.tenants), jobs)
-    return _answer(workload, options, demand, sizes, left_out, "speed of a queue", lambda _: [], is_gpu)
+    return _answer(workload, options, demand, sizes, left_out, "speed of a queue", {}, is_gpu)
 
 
 def _nearest_size(sizes: Collection[int], demand: Demand) -> int:
@@ -147,7 +139,7 @@ def _answer(
     sizes: tuple[int, int],
     left_out: Collection[str],
     work: str,
-    facts: Callable[[Plan], list[Fact]],
+    facts: Mapping[str, Sequence[Fact]],
     is_gpu: bool,
 ) -> Answer:
     tenants, measured = sizes
@@ -163,7 +155,7 @@ def _answer(
         undecided = MEASURED_ONCE
     if left_out and not best.option.is_sharing:
         undecided = undecided or f"no winner, since {_not_measured(left_out, measured)}"
-    ends = format_ends(together.low, together.high)
-    found = [] if together == ONE else [Fact(work, f"× {format_quantity(together.value)}", ends), *facts(best)]
+    found = [Fact(work, f"× {format_quantity(together.value)}", format_ends(together.low, together.high))]
+    found = [] if together == ONE else [*found, *facts.get(best.option.strategy, ())]
     more = _unanswered_reasons(asked, measured, left_out)
     return decided(workload, plans, demand, (), more, undecided, found, is_gpu)

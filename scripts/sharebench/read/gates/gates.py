@@ -6,9 +6,7 @@ they are read.
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal, cast
 
 from sharebench.model.records.record import read, window_seconds
 from sharebench.model.records.types import CellRecord, GateVerdict, Record, TenantRecord
@@ -107,27 +105,26 @@ def evaluate(record: CellRecord) -> list[GateVerdict]:
         skipped = FAULT_EXEMPT_GATES
         victims = [tenant for tenant in record["tenants"] if tenant["index"] != fault["aggressor"]]
         record = {**record, "tenants": victims}
-    return [*_verdicts(record, "invalid", INVALID, skipped), *_verdicts(record, "warning", WARNING, skipped)]
-
-
-def _verdicts(
-    record: CellRecord, severity: Literal["invalid", "warning"], checks: Mapping[str, Check], skipped: tuple[str, ...]
-) -> Iterator[GateVerdict]:
-    iterating = [tenant for tenant in record["tenants"] if tenant.get("measured_by") != "exit"]
-    for name, check in checks.items():
-        if name in skipped or (name in ITERATION_GATES and not iterating):
+    tenants = [tenant for tenant in record["tenants"] if tenant.get("measured_by") != "exit"]
+    iterating: CellRecord = {**record, "tenants": tenants}
+    skipped += () if tenants else ITERATION_GATES
+    verdicts: list[GateVerdict] = []
+    for name, check in (INVALID | WARNING).items():
+        judged = iterating if name in ITERATION_GATES else record
+        if name in skipped or (verdict := check(judged)) is None:
             continue
-        judged = cast(CellRecord, {**record, "tenants": iterating}) if name in ITERATION_GATES else record
-        if (verdict := check(judged)) is not None:
-            is_quiet = verdict.passed and verdict.value is not None
-            yield {
+        is_quiet = verdict.passed and verdict.value is not None
+        verdicts.append(
+            {
                 "name": name,
-                "severity": severity,
+                "severity": "invalid" if name in INVALID else "warning",
                 "value": verdict.value,
                 "limit": verdict.limit,
                 "passed": verdict.passed,
                 "message": "" if is_quiet else verdict.message,
             }
+        )
+    return verdicts
 
 
 def _evidence(record: CellRecord) -> Verdict | None:
