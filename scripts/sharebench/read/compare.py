@@ -122,12 +122,8 @@ def compare(before: MeasuredData, after: MeasuredData) -> pd.DataFrame:
         _refuse_difference(group, *((data.name, data.specs[group]) for data in (before, after)))
     rows: dict[GroupKey, list[TableRow]] = {group: [] for group in groups}
     for metric in (*METRICS, *_shared_metrics(before, after)):
-        having = [
-            group
-            for group in groups
-            if metric in METRICS or any(_values(each, group, metric)[0] for each in (before, after))
-        ]
-        for group, row in zip(having, with_holm([_row(before, after, group, metric) for group in having]), strict=True):
+        of_metric = with_holm([_row(before, after, group, metric) for group in groups])
+        for group, row in zip(groups, of_metric, strict=True):
             rows[group].append(row)
     return table_frame("compare", (row for group_rows in rows.values() for row in group_rows))
 

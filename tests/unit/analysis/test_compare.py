@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from sharebench.model.config.load import load as load_config
 from sharebench.model.records import record as records
 from sharebench.model.strategies import control_name
 from sharebench.model.study_config import to_json
+from sharebench.read.cells.slowdown import cell_slowdowns
 from sharebench.read.compare import METRICS, NotComparable, changed_facts, compare, read_data
 from sharebench.read.statistics.intervals import holm
 from sharebench.read.text import compare_markdown
@@ -76,6 +78,13 @@ def test_ratios_are_after_over_before_with_welchs_interval(before, tmp_path):
     assert ratio == pytest.approx([stats.gmean(np.divide(shared, ALONE)) for shared in (SHARED, slower)])
     assert rows.loc["throughput_total_hz", "mps"]["ratio"] == pytest.approx(1), "windows and counts are the same"
     assert rows.loc["latency_p99_seconds", "mps"]["ratio"] == pytest.approx(row["ratio"], rel=0.011)
+
+
+def test_a_tenant_that_faults_has_the_baseline_of_its_neighbours(before):
+    data = read_data(before)
+    cell = data.cells["mps", "matmul", "matmul", 2][0]
+    faulty = replace(cell, rows=(cell.rows[0], replace(cell.rows[1], tenant_workload="fault-spin")))
+    assert cell_slowdowns([faulty], data.baseline) == pytest.approx([SHARED[0] / ALONE[0]])
 
 
 def test_a_ratio_within_the_a_a_difference_is_not_separable(tmp_path):
