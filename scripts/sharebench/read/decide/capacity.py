@@ -18,7 +18,6 @@ from sharebench.read.grouping import group_by
 from sharebench.read.slo import LATENCY, LimitsOf, format_limits
 
 AT_LEAST, NONE = "at least", "none"
-NO_SWEEPS: Mapping[str, str] = {}
 Memory = Mapping[tuple[str, str], tuple[int, str]]
 
 
@@ -26,7 +25,7 @@ def capacity_table(
     summary: Sequence[SummaryRow],
     limits: LimitsOf,
     workloads: Sequence[str],
-    sweeps: Mapping[str, str] = NO_SWEEPS,
+    sweeps: Mapping[str, str] = MappingProxyType({}),
     studies: Collection[str] = (),
     memory: Memory = MappingProxyType({}),
 ) -> pd.DataFrame:

@@ -154,12 +154,10 @@ def _judge_workload(usage: Usage, limits: Limits) -> JudgedWorkload:
         verdict = GpuUse.INSTANCE
     elif series[measure].notna().sum() < MIN_STEPS:
         verdict = GpuUse.SHORT
+    elif any(series[name].mean() > limits.empty_percent for name in (measure, DRAM)):
+        verdict = GpuUse.BUSY
     else:
-        means = series[measure].mean(), series[DRAM].mean()
-        if any(mean > limits.empty_percent for mean in means):
-            verdict = GpuUse.BUSY
-        else:
-            verdict = GpuUse.UNKNOWN if usage.may_be_shared else GpuUse.CANDIDATE
+        verdict = GpuUse.UNKNOWN if usage.may_be_shared else GpuUse.CANDIDATE
     return JudgedWorkload(usage, measure, verdict)
 
 
