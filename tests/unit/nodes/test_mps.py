@@ -2,12 +2,15 @@
 
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import psutil
 import pytest
+from unit.nodes.host.tenants import HIDES, hidden_child
 
+from sharebench.core.files import SCRIPTS
 from sharebench.measure.nodes.contract import NodeError
 from sharebench.measure.nodes.host import mps
 from sharebench.measure.nodes.host.mps import MpsDaemon
@@ -128,3 +131,19 @@ def test_variables_are_those_that_a_process_was_started_with() -> None:
         process.kill()
         process.communicate()
     assert mps.process_variables(process.pid, CLIENT_VARIABLES) == {}
+
+
+def test_variables_of_a_process_that_hides_its_environment_are_those_of_its_parent() -> None:
+    """But not those of the driver, which has other variables."""
+    with hidden_child(CUDA_MPS_CLIENT_PRIORITY="1", OTHER="2") as (_, pid):
+        assert mps.process_variables(pid, CLIENT_VARIABLES) == {"CUDA_MPS_CLIENT_PRIORITY": "1"}
+    driver = f"""
+import subprocess, sys
+from sharebench.measure.nodes.host import mps
+hidden = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+print(mps.process_variables(int(hidden.stdout.readline()), {CLIENT_VARIABLES!r}))
+hidden.kill()
+"""
+    environment = os.environ | {"PYTHONPATH": str(SCRIPTS), "CUDA_MPS_CLIENT_PRIORITY": "1"}
+    command = [sys.executable, "-c", driver, HIDES]
+    assert subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout == "{}\n"

@@ -2,10 +2,12 @@
 
 import contextlib
 import os
+import signal
+import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -63,6 +65,35 @@ def run_of(
         for name in planned.calibrated_workloads(cell)
     }
     return CellRun(node, planned.strategies[cell.strategy], planned.spec(cell), 1, settings, known)
+
+
+# Overwrites the environment that /proc shows, as a program does that sets a long title, and prints its pid.
+HIDES = """
+import ctypes, os
+start, end = map(int, open("/proc/self/stat").read().rpartition(")")[2].split()[47:49])
+ctypes.memset(start, 0, end - start)
+print(os.getpid(), flush=True)
+input()
+"""
+# Starts a program with its own environment, and waits.
+PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+
+
+@contextlib.contextmanager
+def hidden_child(**environment: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A process with this environment, and the pid of its child, which hides the same."""
+    command = [sys.executable, "-c", PARENT, HIDES]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=environment, **pipes) as parent:
+        assert parent.stdin is not None and parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        try:
+            assert psutil.Process(pid).environ() == {}
+            yield parent, pid
+        finally:
+            for each in (pid, parent.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(each, signal.SIGKILL)
 
 
 def no_sampler(*_: object) -> Any:

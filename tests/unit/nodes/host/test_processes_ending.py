@@ -8,7 +8,7 @@ from typing import Any
 
 import psutil
 import pytest
-from unit.nodes.host.tenants import CORES, FOREVER, is_alive, no_sampler, wait_for
+from unit.nodes.host.tenants import CORES, FOREVER, hidden_child, is_alive, no_sampler, wait_for
 
 from sharebench.core.run_names import RUN_ID_VARIABLE
 from sharebench.measure.nodes.host import processes
@@ -127,3 +127,11 @@ def test_sweeping_ends_only_tenants_of_this_run(this_run: str) -> None:
         for process in (left_over, *others):
             process.kill()
             process.wait()
+
+
+def test_sweeping_ends_a_tenants_process_that_hides_its_environment(this_run: str) -> None:
+    tenants = ProcessTenants({"warmup": {}}, {"loads": [], "timeouts": {"start_seconds": 1}}, no_sampler)
+    with hidden_child(**{RUN_ID_VARIABLE: this_run, TENANT_VARIABLE: "0"}) as (parent, pid):
+        tenants.sweep()
+        assert not is_alive(parent.pid) and not is_alive(pid)
+    tenants.stop()

@@ -33,9 +33,18 @@ ENDING_SECONDS = 0.2
 
 
 def process_variables(pid: int, names: Collection[str]) -> dict[str, str]:
-    """These variables from the environment that the process was started with; empty where it is hidden."""
+    """These variables from the environment that the process was started with; empty where it is hidden.
+
+    A process that wrote its title over its environment, as vLLM's engine does, inherited that of its parent, unless
+    that is this process.
+    """
     with contextlib.suppress(psutil.Error, OSError):
-        return {name: value for name, value in psutil.Process(pid).environ().items() if name in names}
+        process = psutil.Process(pid)
+        for each in (process, *process.parents()):
+            if each.pid == os.getpid():
+                break
+            if environment := each.environ():
+                return {name: value for name, value in environment.items() if name in names}
     return {}
 
 

@@ -140,8 +140,12 @@ class ProcessTenants(TenantSet[TenantProcess]):
                 if TENANT_VARIABLE in environment and ours == [
                     environment.get(name) for name in (RUN_ID_VARIABLE, DEVICE_VARIABLE)
                 ]:
-                    process.kill()
-                    process.wait(GRACE_SECONDS)
+                    # A descendant may have written its title over its environment.
+                    family = [process, *process.children(recursive=True)]
+                    for each in family:
+                        with contextlib.suppress(psutil.Error):
+                            each.kill()
+                    psutil.wait_procs(family, GRACE_SECONDS)
 
     def _process(self, grants: Sequence[Grant], home: Path) -> TenantProcess:
         return tenant_class(self.context.spec.workloads[grants[0].index])(self.context, grants, home)
