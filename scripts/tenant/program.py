@@ -207,6 +207,7 @@ class ExitingProgram(UserProgram):
         self._window: tuple[int, int] | None = None
         self._has_ended = threading.Event()
         self._left: list[int] = []
+        self._known: set[int] = set()
         self._report: contract.ExitReport = {
             "started_ns": None,
             "ended_ns": None,
@@ -289,8 +290,7 @@ class ExitingProgram(UserProgram):
             own = _stat(self._pid) if self._pid is not None else []
             if not own or own[EXIT_CODE_FIELD:] not in ([], ["0"]):
                 return []
-        known = set(self._report["outside"]["pids"]) if self._report["outside"] else set()
-        known -= {self._pid}
+        known = self._known - {self._pid}
         others = (int(path.name) for path in PROC.iterdir() if path.name.isdecimal())
         alive = {pid: fields for pid in others if (fields := _stat(pid)) and fields[0] not in "ZX"}
         alive.pop(os.getpid(), None)
@@ -302,7 +302,9 @@ class ExitingProgram(UserProgram):
 
     def _update_report(self) -> None:
         cpu_seconds, outside = self.cpu_seconds(self.pids()), self.process_view()
-        if _stat(self.pid() or 0):
+        if own := _stat(self.pid() or 0):
+            # The children of a program that is ending have another parent already.
+            self._known = {*outside["pids"], *(self._known if own[0] in "ZX" else ())}
             self._report["cpu"] = self.cpu_use(cpu_seconds)
             self._report["memory_bytes"] = self.peak_resident_bytes() or self._report["memory_bytes"]
             self._report["outside"] = outside

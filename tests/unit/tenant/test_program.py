@@ -1,14 +1,16 @@
 """Observing the container next to ours through the pod's shared processes, on a made-up /proc."""
 
 import os
+import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tenant import program
@@ -111,47 +113,46 @@ def test_a_program_that_exits_has_one_window(add: Add) -> None:
         exiting.set_window(2**62, 2**62 + 1)
 
 
-def test_what_a_program_leaves_in_its_container_is_counted_at_its_end(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_a_program_leaves_in_its_container_is_counted_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Real processes, of which the first is taken for the container's."""
     # One child stays in its session, another one has left it; a third one ends before. It ends when it may.
     script = "sleep 600 & echo $!; setsid sleep 600 & echo $!; sleep 0 & wait $!; read end"
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "start_new_session": True}
-    find_left, seen_before = ExitingProgram._find_left, set[int]()
+    looks: list[list[int]] = []
+    look, select_of = UserProgram.process_view, select.select
+    with subprocess.Popen(["sh", "-c", script], **pipes) as container:
+        end = container.stdin
+        assert end is not None and container.stdout is not None
+        children = {int(container.stdout.readline()) for _ in range(2)}
+        own = psutil.Process(container.pid)
 
-    def look(self: ExitingProgram) -> list[int]:
-        seen_before.clear()
-        seen_before.update(_seen(self))
-        return find_left(self)
+        def noted(self: UserProgram) -> Any:
+            view = look(self)
+            looks.append(view["pids"])
+            return view
 
-    monkeypatch.setattr(ExitingProgram, "_find_left", look)
-    for _ in range(5):
-        with subprocess.Popen(["sh", "-c", script], **pipes) as container:
-            monkeypatch.setattr(UserProgram, "pid", lambda self, pid=container.pid: pid)
-            exiting = ExitingProgram()
-            exiting._pid = container.pid
-            start_ns = time.monotonic_ns() + 60_000_000_000
-            exiting.set_window(start_ns, start_ns + 60_000_000_000)
-            assert container.stdin is not None and container.stdout is not None
-            children = {int(container.stdout.readline()) for _ in range(2)}
-            deadline = time.monotonic() + 120
-            while not children <= set(_seen(exiting)):
-                assert time.monotonic() < deadline
+        def end_unseen(*arguments: Any) -> Any:
+            """Let the container end as soon as its children are known, and the next look at it come before its end."""
+            if end.closed or not children <= set(looks[-1]):
+                return select_of(*arguments)
+            end.close()
+            while own.status() != psutil.STATUS_ZOMBIE:
                 time.sleep(0.01)
-            container.stdin.close()
-            left = exiting.wait_record(120.0)["left_running"]
-            for pid in children:
-                os.kill(pid, signal.SIGKILL)
-        # A look while it was ending, when its children had another parent, saw fewer.
-        if children <= seen_before:
-            break
-    assert left == 2
+            return [], [], []
 
-
-def _seen(exiting: ExitingProgram) -> Sequence[int]:
-    outside = exiting._report["outside"]
-    return outside["pids"] if outside else []
+        monkeypatch.setattr(UserProgram, "process_view", noted)
+        monkeypatch.setattr(select, "select", end_unseen)
+        monkeypatch.setattr(UserProgram, "pid", lambda self: container.pid)
+        exiting = ExitingProgram()
+        exiting._pid = container.pid
+        start_ns = time.monotonic_ns() + 60_000_000_000
+        exiting.set_window(start_ns, start_ns + 60_000_000_000)
+        report = exiting.wait_record(120.0)
+        for pid in children:
+            os.kill(pid, signal.SIGKILL)
+    # The look at its end adds no process.
+    assert report["left_running"] == 2 and report["outside"] is not None
+    assert report["outside"]["pids"] == [container.pid]
 
 
 def test_peak_memory_is_that_of_the_window() -> None:

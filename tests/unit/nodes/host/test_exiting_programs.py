@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.nodes.host.tenants import CORES, cell_of, naps_of, sleeping, wait_for
+from unit.nodes.host.tenants import CORES, HIDES, cell_of, naps_of, sleeping, wait_for
 from unit.studies import W, refusal_line, study_with
 
 from sharebench.measure.nodes.contract import NodeError
@@ -136,6 +136,19 @@ def test_a_program_that_forks_and_leaves_is_done_when_its_processes_are(tmp_path
     measured = run(tmp_path, exiting(LEAVES.format(more=more, seconds=1)), replicas=1)
     assert measured["status"] == "ok"
     assert measured["tenants"][0]["job"]["completion_seconds"] >= 1
+
+
+def test_a_process_that_hides_its_environment_is_known_from_before_the_programs_end(tmp_path: Path) -> None:
+    text = f"""
+import subprocess, sys, time
+hidden = [sys.executable, "-c", {HIDES.replace("input()", "import time; time.sleep(3)")!r}]
+subprocess.Popen(hidden, stdout=subprocess.PIPE, start_new_session=True).stdout.readline()
+# It is looked for every second.
+time.sleep(1.5)
+"""
+    measured = run(tmp_path, exiting(text), replicas=1)
+    assert measured["status"] == "ok"
+    assert measured["tenants"][0]["job"]["completion_seconds"] >= 3
 
 
 def test_processes_that_a_program_left_behind_miss_its_deadline(tmp_path: Path) -> None:
