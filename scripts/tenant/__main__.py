@@ -8,11 +8,13 @@ Exit codes: 0 ended by SIGTERM, 2 wrong arguments or parameters, 12 out of memor
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from queue import SimpleQueue
 from typing import NoReturn
@@ -22,6 +24,8 @@ from tenant.contract import EXIT_USAGE, TOKEN_VARIABLE
 from tenant.failures import exit_code, report_failure
 from tenant.server import Server, State
 
+# A tenant ends sooner by its first signal, and is killed later.
+REPEAT_SECONDS = 0.5
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -57,7 +61,19 @@ def _arguments_of_tenants(arguments: argparse.Namespace) -> list[argparse.Namesp
 
 
 def _stop(_signal: int, _frame: object) -> NoReturn:
+    """End, or try again after a while: a callback or a destructor that was interrupted swallows the exception."""
+    signal.setitimer(signal.ITIMER_REAL, REPEAT_SECONDS)
     raise SystemExit(0)
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    for number in (signal.SIGTERM, signal.SIGALRM):
+        signal.signal(number, _stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
 
 
 def _announce(ports: list[int]) -> None:
@@ -138,8 +154,8 @@ def _run(arguments: argparse.Namespace, each: list[argparse.Namespace], states: 
     os._exit(code)
 
 
+@_ended_by_sigterm()
 def main() -> NoReturn:
-    signal.signal(signal.SIGTERM, _stop)
     # A tenant has one core. BLAS threads of several tenants would spin against each other.
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
     arguments = _arguments()

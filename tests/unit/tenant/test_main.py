@@ -123,6 +123,13 @@ def test_sigterm_ends_a_tenant_cleanly_whatever_it_does(plant: Launch, step: str
     assert set(errors) <= set("noise\n")
 
 
+def test_a_sigterm_that_an_import_swallows_ends_a_tenant_all_the_same(plant: Launch) -> None:
+    """As the callback does by which an import gives its lock back: what it raises is ignored."""
+    tenant = plant(create="type('Given', (), {'__del__': lambda self: os.kill(os.getpid(), 15)})()")
+    _, errors = tenant.process.communicate(timeout=120)
+    assert tenant.process.returncode == 0 and errors.startswith("Exception ignored in: ")
+
+
 TWO = ("--streams", "[{}, {}]")
 
 
