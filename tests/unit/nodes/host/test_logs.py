@@ -32,7 +32,7 @@ def test_a_long_log_is_cut_to_its_end_with_a_note(tmp_path: Path, monkeypatch: p
         printing.flush()
         search = LogSearch(log, "up")
         assert not search.is_found()
-        truncate_log(log)
+        truncate_log(log, search)
         assert log.stat().st_size < logs.KEPT_BYTES + 100
         assert log.read_text().startswith("[more than 1 MiB were printed: what came before was cut]\n")
         printing.write(b"up\n")
@@ -42,6 +42,32 @@ def test_a_long_log_is_cut_to_its_end_with_a_note(tmp_path: Path, monkeypatch: p
     before = log.read_text()
     truncate_log(log)
     assert log.read_text() == before
+
+
+def test_what_is_cut_is_searched_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "MAX_LOG_BYTES", 1 << 20)
+    log = tmp_path / "log"
+    log.write_bytes(b"step\n" * (1 << 18))
+    search = LogSearch(log, "server is up")
+    assert not search.is_found()
+    with log.open("ab") as printing:
+        printing.write(b"server is up\n" + b"step\n" * (1 << 15))
+    truncate_log(log, search)
+    assert b"server is up" not in log.read_bytes()
+    assert search.is_found()
+
+
+def test_a_cut_log_is_searched_from_its_start_however_fast_it_grows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "MAX_LOG_BYTES", 1 << 20)
+    log = tmp_path / "log"
+    log.write_bytes(b"step\n" * (1 << 18))
+    search = LogSearch(log, "server is up")
+    truncate_log(log, search)
+    with log.open("ab") as printing:
+        printing.write(b"server is up\n" + b"step\n" * (1 << 18))
+    assert search.is_found()
 
 
 def test_only_plain_lines_reach_a_terminal(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from sharebench.core.files import SCRIPTS
 from sharebench.measure.nodes.contract import Grant, PlannedLoad, classify_exit
-from sharebench.measure.nodes.host.logs import log_end
+from sharebench.measure.nodes.host.logs import LogSearch, log_end
 from sharebench.measure.nodes.host.template import ForkedProcess
 from sharebench.measure.nodes.tenants.endpoint import HttpEndpoint
 from sharebench.measure.nodes.tenants.tenant_set import Ending, Unit
@@ -67,8 +67,10 @@ def grant_environment(grant: Grant) -> dict[str, str]:
 class TenantProcess(Unit):
     """The processes of one tenant, or of several on streams of one process; the first has the grants and the log.
 
-    `home` is their folder.
+    `home` is their folder. `search` is that for a text by which a program says that it is ready.
     """
+
+    search: LogSearch | None = None
 
     def __init__(self, context: CellContext, grants: Sequence[Grant], home: Path) -> None:
         super().__init__(context.spec, grants)

@@ -24,15 +24,16 @@ class LogSearch:
         """Whether the text has been printed so far."""
         if self._is_found:
             return True
-        if self.log.stat().st_size < self._offset:
-            # The log was cut.
-            self._offset = 0
         with self.log.open("rb") as file:
             # The text may have begun at the end of what was read.
             file.seek(max(0, self._offset - len(self._wanted) + 1))
             self._is_found = self._wanted in file.read()
             self._offset = file.tell()
         return self._is_found
+
+    def restart(self) -> None:
+        """Go on at the start of a log that was cut."""
+        self._offset = 0
 
 
 def log_end(log: Path, size_bytes: int = KEPT_BYTES) -> str:
@@ -44,11 +45,14 @@ def log_end(log: Path, size_bytes: int = KEPT_BYTES) -> str:
         return plain_text(file.read().decode(errors="replace"))
 
 
-def truncate_log(log: Path) -> None:
-    """Cut a log that is too long to its end. Its program appends, so its next lines follow."""
+def truncate_log(log: Path, search: LogSearch | None = None) -> None:
+    """Cut a log that is too long to its end, once it is searched. Its program appends, so its next lines follow."""
     if not log.exists() or log.stat().st_size <= MAX_LOG_BYTES:
         return
     end = log_end(log)
+    if search is not None:
+        search.is_found()
+        search.restart()
     os.truncate(log, 0)
     with log.open("a") as file:
         file.write(f"[more than {MAX_LOG_BYTES >> 20} MiB were printed: what came before was cut]\n{end}")

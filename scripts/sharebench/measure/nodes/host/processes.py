@@ -199,7 +199,7 @@ class ProcessTenants(TenantSet[TenantProcess]):
 
     def pause(self, seconds: float) -> None:
         for process in self.units:
-            truncate_log(process.log)
+            truncate_log(process.log, process.search)
         time.sleep(min(seconds, WATCH_SECONDS))
 
     def cpu_seconds_at_end(self) -> float:

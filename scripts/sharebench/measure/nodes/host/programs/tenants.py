@@ -79,7 +79,6 @@ class ProgramTenant(TenantProcess):
         self.port: int = free_port() if self.workload.port is None else self.workload.port
         self.is_elsewhere = self.workload.url is not None
         self.client_log = home.with_suffix(".client.log")
-        self._search: LogSearch | None = None
         self._has_client_failed = False
 
     def fill_in(self, word: str) -> str:
@@ -141,8 +140,8 @@ class ProgramTenant(TenantProcess):
         return super().is_ready()
 
     def _has_printed(self, text: str) -> bool:
-        self._search = self._search or LogSearch(self.log, text)
-        return self._search.is_found()
+        self.search = self.search or LogSearch(self.log, text)
+        return self.search.is_found()
 
     def _await_ending(self) -> Ending | None:
         """Wait a moment for the end of a program that does not answer; how it has failed, or None."""
