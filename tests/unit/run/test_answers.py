@@ -8,6 +8,7 @@ import pytest
 
 from sharebench.measure.nodes.contract import Grant, NodeError
 from sharebench.measure.run import answers
+from sharebench.model.answers import wrong_results
 from sharebench.read.figures import answers as figure
 from sharebench.read.figures.style import theme
 
@@ -44,6 +45,14 @@ def test_each_share_has_a_client_of_its_own(python: Path) -> None:
     ]
     with pytest.raises(NodeError, match="under 7 % could not be checked: no room"):
         answers.checked_answers(python, grant, 7)
+
+
+def test_wrong_results_are_counted_for_each_precision_that_was_checked() -> None:
+    found = {
+        "wrong": [{"precision": name} for name in ("tf32", "fp16", "tf32")],
+        "largest_error": {"fp32": 0, "fp16": 1},
+    }
+    assert list(wrong_results(found).items()) == [("fp16", 1), ("fp32", 0), ("tf32", 2)]
 
 
 def test_the_shares_are_those_of_the_device_plugin_and_steps() -> None:

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -16,6 +15,7 @@ from sharebench.measure.nodes.host.launch import grant_environment
 from sharebench.measure.nodes.host.nvidia import NvidiaNode
 from sharebench.measure.nodes.limits import THREADS_VARIABLE
 from sharebench.measure.run.jobs import JobFailed, Run
+from sharebench.model.answers import wrong_results
 from sharebench.model.records.references import read_device
 from sharebench.model.strategy import Strategy
 from sharebench.study.study import Study
@@ -70,10 +70,9 @@ def checked_answers(python: Path, grant: Grant, percent: int) -> dict[str, Any]:
 def rows(found: Mapping[int, Mapping[str, Any]]) -> Iterator[tuple[object, ...]]:
     """Rows in the order of COLUMNS: the wrong results of each precision under each share."""
     for percent, answers in found.items():
-        wrong = Counter(each["precision"] for each in answers["wrong"])
-        for precision in sorted({*answers["largest_error"], *wrong}):
+        for precision, wrong in wrong_results(answers).items():
             error = answers["largest_error"].get(precision)
-            yield percent, answers["sm_count"], answers["checked"], precision, wrong[precision], error
+            yield percent, answers["sm_count"], answers["checked"], precision, wrong, error
 
 
 def needs_gpu_text(study: Study) -> str:

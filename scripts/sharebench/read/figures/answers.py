@@ -1,9 +1,9 @@
 """Wrong answers by the share of the SMs that MPS gives, for each precision."""
 
-from collections import Counter
 from pathlib import Path
 
 from sharebench.core.files import read_json
+from sharebench.model.answers import wrong_results
 from sharebench.read.figures.data import DrawnStudy
 from sharebench.read.figures.looks import COLORS, DASHES, MARKERS
 from sharebench.read.figures.page import PAGE_INCHES, Sheet, explain_blank, save, sheet
@@ -27,10 +27,8 @@ def draw(results: Path) -> Sheet:
     """Wrong results over the percentage, a line for each precision that is ever wrong."""
     probe = read_json(results / "nodes" / "answers.json", "node", "percent")
     node, shares = probe["node"], {int(percent): found for percent, found in probe["percent"].items()}
-    counts = {
-        percent: Counter(each["precision"] for each in found["wrong"]) for percent, found in sorted(shares.items())
-    }
-    precisions = sorted({name for found in shares.values() for name in found["largest_error"]}.union(*counts.values()))
+    counts = {percent: wrong_results(found) for percent, found in sorted(shares.items())}
+    precisions = sorted({name for count in counts.values() for name in count})
     wrong = [name for name in precisions if any(count[name] for count in counts.values())]
     right = [name for name in precisions if name not in wrong]
     versions = next(iter(shares.values()))["versions"]
