@@ -3,12 +3,12 @@
 The limits of one particular device (too few cores, MIG switched off) are a measured outcome and not found here.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from sharebench.model.strategy import HAMI_CORE, LIMIT_KEYS, MECHANISMS, ONE_PROCESS, Strategy
+from sharebench.model.strategy import LIMIT_KEYS, MECHANISMS, Strategy
 from sharebench.model.values import Kind
 
 
@@ -16,7 +16,6 @@ from sharebench.model.values import Kind
 class Capability:
     """Capability of a kind of node, or of one kind of access to the GPU of a cluster."""
 
-    mechanisms: Set[str] = frozenset(MECHANISMS)
     enforces_limits: bool = True
     only_even_limits: bool = False
     """Whether the only share that it can enforce is 100/N."""
@@ -43,24 +42,21 @@ class NodeKind:
     """Whether its windows take no time and its tenants run no code."""
 
 
-PORTABLE_MECHANISMS = frozenset(MECHANISMS) - {HAMI_CORE}
-"""Mechanisms that do not need an NVIDIA GPU of this host."""
 NODE_KINDS: Mapping[str, NodeKind] = {
     # A stand-in shares cores by affinity: nothing caps a share of threads or memory, there are no streams.
-    "cpu": NodeKind("host.cpu.CpuNode", 1.5, Capability(PORTABLE_MECHANISMS - {*ONE_PROCESS}, enforces_limits=False)),
+    "cpu": NodeKind("host.cpu.CpuNode", 1.5, Capability(enforces_limits=False)),
     "nvidia": NodeKind("host.nvidia.NvidiaNode", 10.0, Capability(has_own_limits=True), has_gpus=True),
-    "simulated": NodeKind("simulated.node.SimulatedNode", 0.2, Capability(PORTABLE_MECHANISMS), is_virtual=True),
+    "simulated": NodeKind("simulated.node.SimulatedNode", 0.2, is_virtual=True),
     "kubernetes": NodeKind("kubernetes.node.ClusterNode", 15.0, None, has_gpus=True, is_slow_to_switch=True),
 }
-POD_MECHANISMS = PORTABLE_MECHANISMS - {*ONE_PROCESS, "sequential"}
 # In a cluster the capability depends on how tenants reach the GPU.
 ACCESS_CAPABILITIES: Mapping[str, Capability] = {
     # Its MPS always caps a tenant at an even share. On MIG instances it refuses MPS, which is the cell's reason then.
-    "device-plugin": Capability(mechanisms=POD_MECHANISMS, only_even_limits=True),
+    "device-plugin": Capability(only_even_limits=True),
     # Another scheduler shares the GPU, as the strategy's entry describes.
-    "static": Capability(mechanisms=POD_MECHANISMS),
+    "static": Capability(),
     # The cluster shows which of these its DRA driver has, and which feature gates are off.
-    "dra": Capability(mechanisms=POD_MECHANISMS, has_own_limits=True, makes_claims=True),
+    "dra": Capability(has_own_limits=True, makes_claims=True),
 }
 GPU_DEVICE_FILE = Path("/dev/nvidia0")
 GPU_PROC_FOLDER = Path("/proc/driver/nvidia/gpus")
@@ -81,9 +77,9 @@ def unsupported_reason(kind: str, strategy: Strategy, access: str | None) -> str
             return f"pod has no effect under access {way}, only under static"
     elif strategy.access is not None:
         return f"access {strategy.access} is a way to the GPU of a cluster"
-    missing = [name for name in strategy.mechanism if name not in capability.mechanisms]
-    if missing:
-        return f"it has no {missing[0]}"
+    for name in strategy.mechanism:
+        if kind not in MECHANISMS[name].nodes:
+            return f"it has no {name}"
     if strategy.interval is not None and not capability.makes_claims:
         return "nothing sets the length of a time slice there but access: dra"
     if not capability.makes_claims and (strategy.claim_per, strategy.gpus) != (None, None):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sharebench.model.pod_template import WHOLE_GPU
-from sharebench.model.strategy import MECHANISMS, Share, Strategy
+from sharebench.model.strategy import MECHANISMS, SHARE_KEYS, Share, Strategy
 from sharebench.model.study_config import StudyConfig
 
 # The share of the SMs that NVIDIA's device plugin sets for each MPS client, whatever else is asked for.
@@ -32,7 +32,7 @@ def _round_down(share: Share | None) -> Share | None:
 
 def _reading_order(strategy: Strategy) -> tuple[bool, int, list[int], str]:
     """Sort key: plain mechanisms before layers, mechanisms before their limited variants, cluster entries last."""
-    ranks = [MECHANISMS.index(name) for name in strategy.mechanism]
+    ranks = [list(MECHANISMS).index(name) for name in strategy.mechanism]
     return strategy.access is not None, len(ranks), ranks, strategy.name
 
 
@@ -41,19 +41,17 @@ def effective_strategy(strategy: Strategy) -> Strategy:
 
     NVIDIA's device plugin caps every MPS client at an even share. Under `static`, a bare `exclusive` is one whole GPU.
     """
-    whole = {name: _round_down(getattr(strategy, name)) for name in ("thread_percent", "memory_percent")}
+    whole = {name: _round_down(getattr(strategy, name)) for name in SHARE_KEYS}
     match strategy.access, strategy.mechanism:
         case "device-plugin", ("mps",):
-            changes: dict[str, object] = {"thread_percent": EVEN_WHOLE_PERCENT, "memory_percent": "100/N"}
+            return strategy.changed(thread_percent=EVEN_WHOLE_PERCENT, memory_percent="100/N")
         case "static", ("exclusive",) if strategy.pod is None:
-            changes = {**whole, "pod": WHOLE_GPU}
+            return strategy.changed(**whole, pod=WHOLE_GPU)
         case "static", _:
-            changes = {**whole}
+            return strategy.changed(**whole)
         case ("dra", _) | (None, ("hami-core",)):
-            changes = {"thread_percent": whole["thread_percent"]}
-        case _:
-            changes = {}
-    return strategy.changed(**changes)
+            return strategy.changed(thread_percent=whole["thread_percent"])
+    return strategy
 
 
 def all_strategies(config: StudyConfig) -> dict[str, Strategy]:

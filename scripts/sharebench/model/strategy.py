@@ -3,8 +3,9 @@
 # pydantic reads the annotations, so this file must not have `from __future__ import annotations`.
 
 import re
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from typing import Annotated, Literal, NotRequired, TypedDict, cast, get_args
+from typing import Annotated, Final, Literal, NotRequired, TypedDict, cast, get_args
 
 from pydantic import Discriminator, Field, Tag
 from pydantic.json_schema import SkipJsonSchema
@@ -14,6 +15,7 @@ from sharebench.model.values import (
     Concept,
     Count,
     Each,
+    Kind,
     Matching,
     Maybe,
     Numeric,
@@ -25,17 +27,13 @@ from sharebench.model.values import (
 )
 
 Mechanism = Literal["exclusive", "time-slicing", "mps", "mig", "streams", "sequential", "hami-core", "green-contexts"]
-MECHANISMS: tuple[Mechanism, ...] = get_args(Mechanism)
-HAMI_CORE = "hami-core"
-GREEN_CONTEXTS = "green-contexts"
-ONE_PROCESS = ("streams", GREEN_CONTEXTS)
-"""Mechanisms whose tenants are threads of one process."""
+HAMI_CORE: Final = "hami-core"
+GREEN_CONTEXTS: Final = "green-contexts"
 Access = Literal["device-plugin", "dra", "static"]
 Interval = Literal["default", "short", "medium", "long"]
 """How a DRA driver is asked for the length of a time slice."""
 # Most clients of one MPS server up to CUDA 13.0 (60 from 13.1 on).
 MPS_CLIENTS = 48
-LIMIT_KEYS = ("thread_percent", "memory_percent", "memory_limit", "priority")
 
 Profile = Annotated[str, Matching(r"[1-9]g(\.[0-9]+gb)?(\+me)?", "is not a MIG profile such as 1g, 3g or 1g.10gb")]
 Percent = Numeric[Annotated[float, Field(gt=0, le=100)]]
@@ -96,6 +94,37 @@ class TenantLimits:
     def excluding(self, others: "TenantLimits") -> "TenantLimits":
         """The limits without those that `others` has with the same value."""
         return TenantLimits(**{key: limit for key, limit in vars(self).items() if limit != getattr(others, key)})
+
+
+LIMIT_KEYS = tuple(vars(TenantLimits()))
+SHARE_KEYS = tuple(key for key in LIMIT_KEYS if key.endswith("_percent"))
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What holds for a mechanism on all kinds of node."""
+
+    keys: tuple[str, ...] = ()
+    """Keys of a strategy that have an effect with it, and not with every mechanism."""
+    nodes: Set[Kind] = frozenset(get_args(Kind))
+    """The kinds of node that have code for it."""
+    is_one_process: bool = False
+    is_time_sliced: bool = False
+    """Whether the device alternates between its tenants."""
+
+
+IN_CUDA: Set[Kind] = {"nvidia", "simulated"}
+MECHANISMS: Mapping[Mechanism, Traits] = {
+    "exclusive": Traits(),
+    "time-slicing": Traits(("interval",), is_time_sliced=True),
+    "mps": Traits(("thread_percent", "memory_percent", "memory_limit", "priority")),
+    "mig": Traits(("profile", "profiles", "instances", "claim_per")),
+    "streams": Traits(nodes=IN_CUDA, is_one_process=True),
+    "sequential": Traits(nodes={*IN_CUDA, "cpu"}),
+    HAMI_CORE: Traits(("thread_percent", "memory_percent", "memory_limit"), {"nvidia"}, is_time_sliced=True),
+    GREEN_CONTEXTS: Traits(("thread_percent",), IN_CUDA, is_one_process=True),
+}
+"""All mechanisms, in the order of tables."""
 
 
 def _percent(share: Share | None, replicas: int) -> Share | None:
@@ -185,13 +214,13 @@ class Strategy(Concept):
 
     def for_tenants(self, replicas: int) -> "Strategy":
         """The strategy in the spec of a cell of `replicas` tenants, with its limits in percent."""
-        shares = {name: _percent(getattr(self, name), replicas) for name in ("thread_percent", "memory_percent")}
+        shares = {name: _percent(getattr(self, name), replicas) for name in SHARE_KEYS}
         return self.changed(**shares, replicas=None, description="")
 
     def limits(self, replicas: int) -> Limits:
         """The limits as in a record; keys that old records lack are present only where they are set."""
         limits = self.for_tenants(replicas).model_dump(mode="json", include=set(LIMIT_KEYS))
-        kept = {key: limit for key, limit in limits.items() if limit is not None or key.endswith("_percent")}
+        kept = {key: limit for key, limit in limits.items() if limit is not None or key in Limits.__required_keys__}
         return cast(Limits, kept)
 
     def tenant_limits(self, replicas: int, index: int) -> TenantLimits:
@@ -212,7 +241,7 @@ class Strategy(Concept):
     @property
     def is_one_process(self) -> bool:
         """Whether all tenants are threads of one process."""
-        return self.mechanism[-1] in ONE_PROCESS
+        return MECHANISMS[self.mechanism[-1]].is_one_process
 
     # Parts of the device.
 
@@ -252,4 +281,4 @@ class Strategy(Concept):
     @property
     def depends_on_replicas(self) -> bool:
         """Whether the node state depends on the number of tenants; other schedulers look at the pods only."""
-        return self.pod is None and (isinstance(self.thread_percent, str) or isinstance(self.memory_percent, str))
+        return self.pod is None and any(isinstance(getattr(self, name), str) for name in SHARE_KEYS)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from string import Template
 
 from sharebench.model.pod_template import PLACEHOLDERS, PodTemplate, placeholder_names
-from sharebench.model.strategy import GREEN_CONTEXTS, HAMI_CORE, LIMIT_KEYS, Strategy
+from sharebench.model.strategy import GREEN_CONTEXTS, LIMIT_KEYS, MECHANISMS, SHARE_KEYS, Strategy
 from sharebench.model.words import quoted, unknown_value
 
 # The possible layers, outer first: only MIG partitions a device into parts that can be shared again.
@@ -56,15 +56,16 @@ def problems(strategy: Strategy) -> Iterator[tuple[str, str]]:
 def _useless_options(strategy: Strategy) -> Iterator[tuple[str, str]]:
     if strategy.claim_per == "tenant" and strategy.mechanism not in WITH_OWN_CLAIMS:
         yield "claim_per", f"'tenant' is not possible with {quoted(strategy.mechanism)}; use exclusive or time-slicing"
-    needs = dict.fromkeys(("profile", "profiles", "instances"), "mig")
-    if strategy.claim_per == "instance":
-        needs["claim_per"] = "mig"
-    needs |= dict.fromkeys(LIMIT_KEYS, "mps") | {"interval": "time-slicing"}
+    needs: dict[str, str] = {}
+    for name, traits in MECHANISMS.items():
+        needs = {key: name for key in traits.keys if key not in needs} | needs
+    effective = {key for name in strategy.mechanism for key in MECHANISMS[name].keys}
+    if strategy.claim_per == "tenant":
+        effective.add("claim_per")
+    if strategy.pod is not None:
+        effective.update(LIMIT_KEYS)
     for option, mechanism in needs.items():
-        is_limited = strategy.pod is not None or (HAMI_CORE in strategy.mechanism and option != "priority")
-        is_limited |= GREEN_CONTEXTS in strategy.mechanism and option == "thread_percent"
-        has_effect = mechanism in strategy.mechanism or (mechanism == "mps" and is_limited)
-        if (own := getattr(strategy, option)) is not None and not has_effect:
+        if (own := getattr(strategy, option)) is not None and option not in effective:
             yield option, f"{quoted(own)} has no effect without {mechanism}; remove it"
     if GREEN_CONTEXTS in strategy.mechanism and strategy.thread_percent is None:
         yield "thread_percent", f"null is not enough for {GREEN_CONTEXTS}; give a share of the SMs, such as 100/N"
@@ -76,7 +77,7 @@ def _pod_limits(strategy: Strategy, pod: PodTemplate) -> Iterator[tuple[str, str
         if getattr(strategy, limit) is None:
             yield f"pod.{where}", f"${name} has nothing to stand for; give {limit}, such as 100/N"
     used = {limit for _, _, limit in pod.limits()}
-    for limit in ("thread_percent", "memory_percent"):
+    for limit in SHARE_KEYS:
         if (share := getattr(strategy, limit)) is not None and limit not in used:
             yield limit, f"{share!r} reaches no pod; use ${limit} in pod.resources, or remove it"
 

@@ -7,12 +7,9 @@ from typing import cast
 from sharebench.model.records.record import window_seconds
 from sharebench.model.records.types import Record
 from sharebench.model.spec import parse_spec
-from sharebench.model.strategy import ONE_PROCESS
 from sharebench.read.columns import TableRow
 
 MIB = 1 << 20
-# These mechanisms divide memory among tenants before anything runs, or give it to all of them together.
-MEMORY_NOT_FREE = {"mig", *ONE_PROCESS}
 
 
 TELEMETRY = {
@@ -96,9 +93,10 @@ def tenants_that_fit(record: Record) -> int | None:
     tenants = [mib for mib in by_tenant if mib is not None]
     if not tenants or len(tenants) < len(by_tenant) or used_mib is None:
         return None
-    mechanisms = parse_spec(record["spec"]).strategy.mechanism
+    strategy = parse_spec(record["spec"]).strategy
     has_limit = record["limits"]["memory_percent"] is not None or "memory_limit" in record["limits"]
-    if has_limit or MEMORY_NOT_FREE.intersection(mechanisms):
+    # MIG divides memory among tenants before anything runs, one process has it for all of them together.
+    if has_limit or "mig" in strategy.mechanism or strategy.is_one_process:
         return None
     besides_mib = max(0.0, used_mib - sum(tenants))
     return math.floor((total_bytes / MIB - besides_mib) / max(tenants))

@@ -23,6 +23,13 @@ class Isolation:
 
 ALONE = Isolation(True, DOCUMENTED, "no neighbour on its device")
 NOT_JUDGED = Isolation(None, UNKNOWN, "not judged")
+NOT_ISOLATED: Mapping[str, str] = {
+    "mig": f"not between tenants of one instance ({MIG_GUIDE})",
+    "time-slicing": f"every tenant waits for the turns of the others ({KUBECON})",
+    HAMI_CORE: "launches are delayed to keep a share on average, and the GPU is time-sliced (HAMi-core README)",
+    GREEN_CONTEXTS: f"SMs of its own, cache and bandwidth are shared ({CUDA_GUIDE})",
+}
+"""Why neighbours can slow a tenant down under a mechanism, for layers the outer one; others are like MPS."""
 
 
 def performance_isolation(strategy: Strategy) -> Isolation:
@@ -31,18 +38,9 @@ def performance_isolation(strategy: Strategy) -> Isolation:
         return ALONE
     if strategy.mechanism == ("mig",):
         return Isolation(True, DOCUMENTED, f"SMs, cache and bandwidth of its own ({MIG_GUIDE})")
-    reason = f"all is shared ({MPS_GUIDE})"
-    if strategy.mechanism[0] == "mig":
-        reason = f"not between tenants of one instance ({MIG_GUIDE})"
-    elif strategy.mechanism[0] == "time-slicing":
-        reason = f"every tenant waits for the turns of the others ({KUBECON})"
-    elif strategy.mechanism == (HAMI_CORE,):
-        reason = "launches are delayed to keep a share on average, and the GPU is time-sliced (HAMi-core README)"
-    elif strategy.mechanism == (GREEN_CONTEXTS,):
-        reason = f"SMs of its own, cache and bandwidth are shared ({CUDA_GUIDE})"
-    elif has_limits(strategy):
-        reason = f"limits on SMs are ceilings, cache and bandwidth are shared ({MPS_GUIDE})"
-    return Isolation(False, DOCUMENTED, reason)
+    limits = f"limits on SMs are ceilings, cache and bandwidth are shared ({MPS_GUIDE})"
+    otherwise = limits if has_limits(strategy) else f"all is shared ({MPS_GUIDE})"
+    return Isolation(False, DOCUMENTED, NOT_ISOLATED.get(strategy.mechanism[0], otherwise))
 
 
 def fault_isolation(strategy: Strategy) -> Isolation:

@@ -11,7 +11,6 @@ from pathlib import Path
 from sharebench.model.records.record import read, window_seconds
 from sharebench.model.records.types import CellRecord, GateVerdict, Record, TenantRecord
 from sharebench.model.spec import parse_spec, workload_reference
-from sharebench.model.strategy import ONE_PROCESS
 from sharebench.read.gates import answers, drift, gpu, load, programs, prometheus
 from sharebench.read.gates.verdict import (
     Check,
@@ -234,7 +233,7 @@ def _output_digest(record: CellRecord) -> Verdict | None:
 def _drained_queue(record: CellRecord, tenant: TenantRecord) -> tuple[float, float]:
     # Streams are threads of one process, so that each may wait for all others when the window ends. How long the
     # interpreter lets another thread run many short iterations shows in the tenant's own slowest iteration.
-    is_stream = parse_spec(record["spec"]).strategy.mechanism[-1] in ONE_PROCESS
+    is_stream = parse_spec(record["spec"]).strategy.is_one_process
     negligible_seconds = max(DRAIN_SECONDS, (tenant["max_seconds"] or 0.0) if is_stream else 0.0)
     median, seconds = _median_seconds(tenant), tenant["drain_seconds"]
     iterations = seconds / median if median is not None and seconds > negligible_seconds else 0.0

@@ -34,7 +34,7 @@ from sharebench.measure.nodes.host.programs.tenants import port_conflict
 from sharebench.measure.nodes.host.template import HostNode
 from sharebench.model.records.types import Host, NodeFacts, VisibleProcess
 from sharebench.model.spec import Spec
-from sharebench.model.strategy import Strategy, slice_count
+from sharebench.model.strategy import MECHANISMS, Strategy, slice_count
 from sharebench.model.workload import Workload
 from tenant.contract import TenantReport
 
@@ -110,18 +110,17 @@ class CpuNode(HostNode):
         return host_cpu.host_facts()
 
     def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Workload] = ()) -> str | None:
-        if strategy.mechanism[0] == "mig":
-            if (why := strategy.profile_shortage(replicas)) is not None:
-                return why
-            sizes = list(map(slice_count, strategy.layout(replicas)))
-            if sum(sizes) > len(self.cores):
-                each = "/".join(map(str, sorted(set(sizes))))
-                return f"{len(sizes)} instances of {each} core(s) need {sum(sizes)} cores, there are {len(self.cores)}"
+        if (why := strategy.profile_shortage(replicas)) is not None:
+            return why
+        sizes = list(map(slice_count, strategy.layout(replicas)))
+        if sum(sizes) > len(self.cores):
+            each = "/".join(map(str, sorted(set(sizes))))
+            return f"{len(sizes)} instances of {each} core(s) need {sum(sizes)} cores, there are {len(self.cores)}"
         return port_conflict(workloads)
 
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
         """Affinity masks by mechanism: first by instance, then inside it by the inner mechanism."""
-        inner = strategy.mechanism[-1]
+        is_time_sliced = MECHANISMS[strategy.mechanism[-1]].is_time_sliced
         sets = [self.cores]
         if strategy.mechanism[0] == "mig":
             ends = list(itertools.accumulate(map(slice_count, strategy.layout(replicas)), initial=0))
@@ -129,7 +128,7 @@ class CpuNode(HostNode):
         grants = []
         for index in range(replicas):
             group = index % len(sets)
-            cores = sets[group][:1] if inner == "time-slicing" else sets[group]
+            cores = sets[group][:1] if is_time_sliced else sets[group]
             grants.append(Grant(index, group, cores=tuple(cores)))
         return grants
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from sharebench.measure.nodes.contract import PlannedLoad, latency_bucket, own_load_report
-from sharebench.model.strategy import GREEN_CONTEXTS, Strategy, slice_count
+from sharebench.model.strategy import GREEN_CONTEXTS, MECHANISMS, Strategy, slice_count
 from sharebench.model.workload import Model
 from tenant.contract import TIMELINE_SLOTS, CompletedJob, Environment, TenantReport
 
@@ -30,7 +30,7 @@ def iteration_seconds(strategy: Strategy, active: int, node: "SimulatedOptions",
     if layout := strategy.layout(group + 1):
         sms = slice_count(layout[group]) * node["mig_slice_sms"]
     inner = strategy.mechanism[-1]
-    if inner == "time-slicing":
+    if MECHANISMS[inner].is_time_sliced:
         overhead = node["time_slicing_overhead"] if active > 1 else 0.0
         return float(active * (a + w / sms) * (1 + overhead))
     limit = strategy.tenant_limits(active, 0).thread_percent

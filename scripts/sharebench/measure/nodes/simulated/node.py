@@ -75,8 +75,6 @@ class SimulatedNode(Node):
         return {"machine": self.device, "boot": None, "cpu": None, "topology": None}
 
     def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Workload] = ()) -> str | None:
-        if strategy.mechanism[0] != "mig":
-            return None
         sizes = list(map(slice_count, strategy.layout(replicas)))
         if sum(sizes) > self.options["mig_slices"]:
             each = "/".join(map(str, sorted(set(sizes))))
