@@ -12,17 +12,19 @@ from unit.nodes.test_nvidia_evidence import GIB, Gpu, broken, view
 from unit.studies import config_with
 
 from sharebench.measure.nodes.contract import Grant, State
-from sharebench.measure.nodes.host import hami_core, nvidia
+from sharebench.measure.nodes.host import nvidia
 from sharebench.measure.nodes.host.nvidia import NvidiaNode
 from sharebench.measure.nodes.host.nvidia_evidence import collect_evidence
 from sharebench.measure.nodes.host.nvml import Gpu as RealGpu
 from sharebench.measure.nodes.host.nvml import Occupant
+from sharebench.measure.nodes.host.tools import TOOLS
 from sharebench.model.config.load import load
 from sharebench.model.strategies import node_strategies
-from sharebench.model.strategy import Strategy
+from sharebench.model.strategy import Strategy, TenantLimits
 from tenant.contract import CONTEXT_LOCK_VARIABLE
 
 HAMI_CORE = node_strategies(load(config_with({"node": "simulated"})), "nvidia")["hami-core"]
+TOOL = TOOLS["hami-core"]
 SHARED_REGION = "CUDA_DEVICE_MEMORY_SHARED_CACHE"
 
 
@@ -50,7 +52,9 @@ def test_each_tenant_has_its_own_limits_and_region(node: NvidiaNode, library: Pa
     assert len({each[SHARED_REGION] for each in own}) == 3
     (lock,) = {each[CONTEXT_LOCK_VARIABLE] for each in own}
     assert lock not in {each[SHARED_REGION] for each in own}
-    assert "LD_PRELOAD" not in node.grants(nvidia.EXCLUSIVE, 1)[0].environment
+    (alone,) = node.grants(nvidia.EXCLUSIVE, 1)
+    assert "LD_PRELOAD" not in alone.environment
+    assert alone.is_forkable and not node.grants(HAMI_CORE, 1)[0].is_forkable, "its evidence is how it was started"
 
 
 def test_regions_are_empty_before_each_cell(node: NvidiaNode) -> None:
@@ -126,11 +130,11 @@ def found(strategy: Strategy, grant: Grant, pid: int, **seen: Any) -> set[str]:
 
 
 def test_evidence_comes_from_the_process_and_from_its_view_of_cuda(
-    library: Path, start: Callable[[dict[str, str]], int]
+    node: NvidiaNode, start: Callable[[dict[str, str]], int]
 ) -> None:
     strategy = HAMI_CORE.changed(thread_percent=50.0, memory_percent=50.0)
     limits = strategy.shared_limits(1)
-    variables = hami_core.variables(str(library), library.with_name("region"), limits, 140 * GIB)
+    variables = TOOL.variables(node.options, node.folder / "region", limits, 140 * GIB)
     grant = Grant(0, 0, environment=variables)
     limited = start(variables)
     assert found(strategy, grant, limited, memory_total_bytes=70 * GIB) == set()
@@ -140,7 +144,7 @@ def test_evidence_comes_from_the_process_and_from_its_view_of_cuda(
     }
     in_none = {"library in tenant 0", "limits in the environment of tenant 0"}
     assert found(strategy, grant, start({}), memory_total_bytes=70 * GIB) == in_none
-    both = hami_core.evidence(grant, [limited, start({})])
+    both = TOOL.evidence(grant, [limited, start({})])
     assert broken(both) == in_none, "each process of a tenant counts"
     others = start(variables | {"CUDA_DEVICE_SM_LIMIT": "90"})
     assert found(strategy, grant, others, memory_total_bytes=70 * GIB) == {"limits in the environment of tenant 0"}
@@ -159,5 +163,7 @@ def test_evidence_comes_from_the_process_and_from_its_view_of_cuda(
 def test_a_limit_of_the_whole_device_allows_for_memory_that_cuda_reserves(
     limit_bytes: int, total_bytes: int | None, holds: bool
 ) -> None:
-    (seen,) = hami_core.memory_evidence(limit_bytes, 140 * GIB, total_bytes, "tenant 0")
+    own = TenantLimits(memory_limit=f"{limit_bytes // GIB}Gi")
+    sees: Any = {"memory_total_bytes": total_bytes}
+    (seen,) = TOOL.view_evidence(own, 140 * GIB, sees, "tenant 0")
     assert seen["holds"] is holds

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from sharebench.measure.nodes.contract import Grant
-from sharebench.measure.nodes.host import nvidia_evidence
+from sharebench.measure.nodes.host import mps
 from sharebench.measure.nodes.host.nvidia_evidence import collect_evidence
 from sharebench.measure.nodes.host.nvml import Occupant
 from sharebench.measure.nodes.limits import PRIORITY_VARIABLE as PRIORITY
@@ -328,7 +328,7 @@ def test_the_limits_of_each_tenant_are_proven(
         for share, limit, priority in (("60", "0=71680M", "0"), ("20", "0=20480M", "1"))
     ]
     seen = dict(enumerate(variables, 21)) | started
-    monkeypatch.setattr(nvidia_evidence, "process_variables", lambda pid, names: seen[pid])
+    monkeypatch.setattr(mps, "process_variables", lambda pid, names: seen[pid])
     grants = [Grant(index, 0, environment=own | {"OTHER": "1"}) for index, own in enumerate(variables)]
     first = view(21, sm_count=78, memory_free_bytes=69 * GIB, over_limit_refused=True)
     second = view(22, **{"sm_count": 26, "memory_free_bytes": 19 * GIB, "over_limit_refused": True} | changes)
@@ -347,7 +347,7 @@ def test_every_client_of_a_tenant_has_its_limits(
     """The first tenant is a server of two processes that are clients of MPS, started with these variables."""
     limits = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "60"}
     seen = {21: limits, 22: second, 31: limits}
-    monkeypatch.setattr(nvidia_evidence, "process_variables", lambda pid, names: seen[pid])
+    monkeypatch.setattr(mps, "process_variables", lambda pid, names: seen[pid])
     strategy = Strategy(name="own", mechanism=("mps",), thread_percent=(60.0, 60.0), priority=(0, 1))
     grants = [Grant(index, 0, environment=limits) for index in range(2)]
     occupants = [Occupant(pid, "mps", GIB) for pid in seen]
@@ -358,7 +358,7 @@ def test_every_client_of_a_tenant_has_its_limits(
 
 
 def test_a_tenant_that_is_no_client_has_no_proven_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvidia_evidence, "process_variables", lambda pid, names: {})
+    monkeypatch.setattr(mps, "process_variables", lambda pid, names: {})
     grants = [Grant(index, 0, environment={}) for index in range(2)]
     found = collect_evidence(UNEQUAL, [Gpu()], grants, [view(21), view(22)], [], [Daemon([21])])
     limits = [item["holds"] for item in found if item["name"].startswith("MPS variables of tenant")]

@@ -184,7 +184,7 @@ class Grant:
     """A tenant's access to its share: environment, CPUs, and the group of tenants that shares a device or instance.
 
     Consecutive grants with the same `process` are tenants of one process, each on its own stream; with `sm_count`, in a
-    green context of at most that number of SMs.
+    green context of at most that number of SMs. A process that is not `is_forkable` is started with its environment.
     """
 
     index: int
@@ -193,6 +193,7 @@ class Grant:
     cores: tuple[int, ...] | None = None
     process: int | None = None
     sm_count: int | None = None
+    is_forkable: bool = True
 
 
 class DeviceOptions(NamedTuple):

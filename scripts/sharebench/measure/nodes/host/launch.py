@@ -135,7 +135,8 @@ class BuiltInTenant(TenantProcess):
         first = self.grants[0]
         variables = {**grant_environment(first), TOKEN_VARIABLE: self.context.token}
         workload = str(self.context.spec.workloads[first.index].module), self.context.device
-        return [Program(self.command(), variables, first.cores, self.log, self.out, workload)]
+        forked = workload if first.is_forkable else None
+        return [Program(self.command(), variables, first.cores, self.log, self.out, forked)]
 
     def connect(self) -> Sequence[HttpEndpoint]:
         return [HttpEndpoint(port, self.context.token) for port in announced_ports(self.out)]

@@ -10,14 +10,15 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import psutil
 
 from sharebench.core.run_names import RUN_ID_VARIABLE
 from sharebench.core.units import MEBIBYTE
-from sharebench.measure.nodes.contract import NodeError
+from sharebench.measure.nodes.contract import Grant, NodeError, item
+from sharebench.model.records.types import EvidenceItem
 from tenant.contract import MPS_PIPE_VARIABLE
 
 CONTROL = "nvidia-cuda-mps-control"
@@ -46,6 +47,14 @@ def process_variables(pid: int, names: Collection[str]) -> dict[str, str]:
             if environment := each.environ():
                 return {name: value for name, value in environment.items() if name in names}
     return {}
+
+
+def variables_item(what: str, grant: Grant, names: Collection[str], pids: Iterable[int]) -> EvidenceItem:
+    """Evidence that processes of a tenant were started with these variables of its grant."""
+    wanted = {name: grant.environment[name] for name in names if name in grant.environment}
+    actual = [process_variables(pid, names) for pid in pids]
+    observed = next((each for each in actual if each != wanted), wanted if actual else {})
+    return item(f"{what} tenant {grant.index}", wanted, observed, "node", bool(actual) and observed == wanted)
 
 
 def is_running(pid: int) -> bool:

@@ -13,7 +13,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-import sharebench.measure.nodes.host.hami_core as hami_core
 import sharebench.measure.nodes.host.mig as mig
 import sharebench.measure.nodes.host.mps as mps
 from sharebench.core.files import DamagedFile, read_json, write_json
@@ -37,12 +36,13 @@ from sharebench.measure.nodes.host.nvml import Gpu, list_gpus
 from sharebench.measure.nodes.host.processes import ProcessTenants
 from sharebench.measure.nodes.host.programs.tenants import port_conflict
 from sharebench.measure.nodes.host.template import HostNode
+from sharebench.measure.nodes.host.tools import TOOLS
 from sharebench.measure.nodes.limits import client_variables, part_sms, probe_variables
 from sharebench.measure.nodes.node import UNKNOWN_STATE, Characteristics
 from sharebench.model.gpu_python import gpu_python
 from sharebench.model.records.types import Host, NodeFacts, VisibleProcess
 from sharebench.model.spec import Spec
-from sharebench.model.strategy import GREEN_CONTEXTS, HAMI_CORE, MPS_CLIENTS, Strategy, profile_matches
+from sharebench.model.strategy import GREEN_CONTEXTS, MECHANISMS, MPS_CLIENTS, Strategy, profile_matches
 from sharebench.model.workload import Workload
 from sharebench.model.workload_modules import is_one_launch
 from tenant.contract import MPS_PIPE_VARIABLE, TenantReport
@@ -163,7 +163,7 @@ class NvidiaNode(HostNode):
             return why
         if compute_mode == "PROHIBITED":
             return "the GPU's compute mode is PROHIBITED; its owner can set it: nvidia-smi -c DEFAULT"
-        if compute_mode.startswith("EXCLUSIVE") and inner in ("time-slicing", HAMI_CORE) and replicas > 1:
+        if compute_mode.startswith("EXCLUSIVE") and MECHANISMS[inner].is_time_sliced and replicas > 1:
             return f"the GPU's compute mode is {compute_mode}, one process only; its owner can set DEFAULT"
         if inner == "mps":
             per_daemon = -(-replicas // strategy.group_count(replicas))
@@ -171,7 +171,7 @@ class NvidiaNode(HostNode):
                 return f"{mps.CONTROL} is not on PATH; it belongs to the NVIDIA driver's compute utilities"
             if per_daemon > MPS_CLIENTS:
                 return f"{per_daemon} clients of one MPS server are more than {MPS_CLIENTS}"
-        if inner == HAMI_CORE and (why := hami_core.unavailable(self.options["hami_core"], self.gpu.index)) is not None:
+        if inner in TOOLS and (why := TOOLS[inner].unavailable(self.options, self.gpu.index)) is not None:
             return why
         if strategy.mechanism[0] == "mig":
             return self._mig_infeasible(strategy, replicas)
@@ -241,6 +241,7 @@ class NvidiaNode(HostNode):
         targets = self.targets(strategy, replicas)
         shared = strategy.shared_limits(replicas)
         process = 0 if strategy.is_one_process else None
+        tool = TOOLS.get(strategy.mechanism[-1])
         grants = []
         for index in range(replicas):
             group = index % len(targets)
@@ -251,15 +252,17 @@ class NvidiaNode(HostNode):
                 MPS_PIPE_VARIABLE: str(self._daemon_folder(group) / "pipe"),
             }
             own, memory_bytes = strategy.tenant_limits(replicas, index), targets[group].memory_bytes
-            if strategy.mechanism == (HAMI_CORE,):
-                region = self._region_folder / str(index)
-                variables |= hami_core.variables(str(self.options["hami_core"]), region, own, memory_bytes)
+            if tool is not None:
+                file = self._tool_folder(strategy) / str(index)
+                variables |= tool.variables(self.options, file, own, memory_bytes)
             elif strategy.mechanism != (GREEN_CONTEXTS,):
                 variables |= client_variables(own.excluding(shared), memory_bytes)
             variables |= probe_variables(own.memory_bytes(memory_bytes))
             whole = targets[group].sm_count if strategy.mechanism == (GREEN_CONTEXTS,) else None
             sms = None if whole is None else part_sms(own, whole)
-            grants.append(Grant(index, group, environment=variables, process=process, sm_count=sms))
+            grants.append(
+                Grant(index, group, environment=variables, process=process, sm_count=sms, is_forkable=tool is None)
+            )
         return grants
 
     def tenants(self, spec: Spec, settings: Settings) -> Tenants:
@@ -299,13 +302,13 @@ class NvidiaNode(HostNode):
         running = sum(daemon.pid is not None for daemon in self._daemons())
         if self.current() != state.key or running != len(self._daemon_targets(state)):
             self._change_state(state)
-        if state.strategy.mechanism == (HAMI_CORE,):
-            hami_core.empty_region_folder(self._region_folder)
+        if state.strategy.mechanism[-1] in TOOLS:
+            # An existing region of HAMi-core keeps its limits, whatever the environment says.
+            shutil.rmtree(folder := self._tool_folder(state.strategy), ignore_errors=True)
+            folder.mkdir(mode=0o700)
 
-    @property
-    def _region_folder(self) -> Path:
-        """The folder with a file for each tenant, in which HAMi-core counts the memory of its processes."""
-        return self.host_folder / HAMI_CORE
+    def _tool_folder(self, strategy: Strategy) -> Path:
+        return self.host_folder / strategy.mechanism[-1]
 
     def mark_dirty(self) -> None:
         """Restart the MPS daemons: one whose client died may fail the next (NVIDIA, Multi-Process Service)."""
@@ -385,6 +388,6 @@ class NvidiaNode(HostNode):
                 changes.append("uses the MIG instances that exist")
         if strategy.mechanism[-1] == "mps":
             changes.append("starts an MPS daemon of its own, stopped at the next switch and when the run ends")
-        if strategy.mechanism == (HAMI_CORE,):
-            changes.append("changes nothing on this GPU; HAMi-core is loaded into the tenants")
+        if (tool := TOOLS.get(strategy.mechanism[-1])) is not None:
+            changes.append(f"changes nothing on this GPU; {tool.plan}")
         return "; ".join(changes) or "changes nothing on this GPU; tenants end with their cell"

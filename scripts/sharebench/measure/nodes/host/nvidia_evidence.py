@@ -4,14 +4,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-import sharebench.measure.nodes.host.hami_core as hami_core
 from sharebench.core.units import MEBIBYTE
 from sharebench.measure.nodes.contract import Evidence, Grant, is_external_server, item
-from sharebench.measure.nodes.host.mps import MpsDaemon, process_variables
+from sharebench.measure.nodes.host.mps import MpsDaemon, variables_item
 from sharebench.measure.nodes.host.nvml import Occupant
+from sharebench.measure.nodes.host.tools import TOOLS
 from sharebench.measure.nodes.limits import CLIENT_VARIABLES, limits_evidence
 from sharebench.model.records.types import EvidenceItem
-from sharebench.model.strategy import GREEN_CONTEXTS, HAMI_CORE, Strategy, TenantLimits
+from sharebench.model.strategy import GREEN_CONTEXTS, Strategy, TenantLimits
 from tenant.contract import DeviceView, ProcessView, TenantReport, device_digest
 from tenant.contract.gpu import GpuProcess
 
@@ -56,16 +56,15 @@ def collect_evidence(
     if are_unseen := any(kinds.keys().isdisjoint(family) for family in exited):
         were_clients = None
     evidence: Evidence = []
-    by_library = strategy.mechanism == (HAMI_CORE,)
+    tool = TOOLS.get(strategy.mechanism[-1])
     for grant, record, family in zip(grants, records, families, strict=True):
-        if by_library:
-            evidence += hami_core.evidence(grant, family)
+        if tool is not None:
+            evidence += tool.evidence(grant, [pid for pid in family if pid is not None])
         if "measured_by" not in record:
             own, target, view = strategy.tenant_limits(replicas, grant.index), targets[grant.group], record["view"]
-            if by_library:
-                total, limit = view and view["memory_total_bytes"], own.memory_bytes(target.memory_bytes)
-                evidence += hami_core.memory_evidence(limit, target.memory_bytes, total, f"tenant {grant.index}")
-                # HAMi-core delays launches and hides no SMs.
+            if tool is not None:
+                evidence += tool.view_evidence(own, target.memory_bytes, view, f"tenant {grant.index}")
+                # A tool delays launches and hides no SMs.
                 own = replace(own, thread_percent=None)
             evidence += _tenant_evidence(target, own, grant, view)
         elif (outside := record.get("outside")) is not None:
@@ -183,14 +182,10 @@ def _client_evidence(daemon: MpsDaemon, members: Sequence[tuple[Grant, Sequence[
     """The limits that each tenant was started with; the server cannot be asked for priorities."""
     server = daemon.server()
     clients = [] if server is None else daemon.clients(server)
-    evidence: Evidence = []
-    for grant, family in members:
-        wanted = {name: grant.environment[name] for name in CLIENT_VARIABLES if name in grant.environment}
-        variables = [process_variables(pid, CLIENT_VARIABLES) for pid in clients if pid in family]
-        holds = bool(variables) and all(each == wanted for each in variables)
-        observed = next((each for each in variables if each != wanted), variables[0] if variables else {})
-        evidence.append(item(f"MPS variables of tenant {grant.index}", wanted, observed, "node", holds))
-    return evidence
+    return [
+        variables_item("MPS variables of", grant, CLIENT_VARIABLES, [pid for pid in clients if pid in family])
+        for grant, family in members
+    ]
 
 
 def _matches_limit(reported: str, limit_bytes: int) -> bool:
