@@ -1,14 +1,28 @@
 """A small HTTP server: POST /infer answers with the sum of a matmul, GET /health with the status 200.
 
-`http_server.py PORT`
+`http_server.py PORT [DEVICE [ADDRESS]]`: on `cuda` torch makes a larger matmul; other machines, and pods, reach it only
+by another address than the default.
 """
 
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import numpy as np
 
-WEIGHTS = np.random.rand(300, 300)
+PORT, DEVICE, ADDRESS = (*sys.argv[1:], *("cpu", "127.0.0.1")[len(sys.argv) - 2 :])
+
+
+def matrix() -> Any:
+    """A square matrix on the device."""
+    if DEVICE == "cpu":
+        return np.random.rand(300, 300)
+    import torch
+
+    return torch.rand(4096, 4096, device=DEVICE)
+
+
+WEIGHTS = matrix()
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -32,10 +46,10 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Answer an inference request."""
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.answer(200, f"{(WEIGHTS @ WEIGHTS).sum()}\n")
+        self.answer(200, f"{float((WEIGHTS @ WEIGHTS).sum())}\n")
 
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing."""
 
 
-ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+ThreadingHTTPServer((ADDRESS, int(PORT)), Handler).serve_forever()

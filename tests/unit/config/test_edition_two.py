@@ -55,9 +55,10 @@ def test_ten_visits_to_two_gpus_measure_every_block_once(edition: Edition, monke
         Edition, "carried", lambda _, part: {cell for cell in part.study.cells if (part.study_name, cell) in measured}
     )
     whole: dict[str, int] = {}
+    parts = [part for part in edition.parts if not part.in_cluster]
     for number in range(1, 11):
         left = 24 * 60.0
-        for part in edition.parts:
+        for part in parts:
             blocks = edition.next_blocks(part, left)
             new = {(part.study_name, cell) for block in blocks for cell in block}
             assert measured.isdisjoint(new)
@@ -66,8 +67,19 @@ def test_ten_visits_to_two_gpus_measure_every_block_once(edition: Edition, monke
                 left -= part.seconds(blocks, 2 if part.uses_all_devices else 1)
             if measured >= {(part.study_name, cell) for cell in part.study.cells}:
                 whole.setdefault(part.module, number)
-    assert set(whole) == {part.module for part in edition.parts} - {"S", "P"}, whole
+    assert set(whole) == {part.module for part in parts} - {"S", "P"}, whole
     assert whole["C"] == whole["H"] == 3
+
+
+def test_pods_and_their_host_have_the_same_cells_and_fit_into_eight_minutes(edition: Edition) -> None:
+    host, pods = (part for part in edition.parts if part.in_cluster)
+    assert (host.study.node_kind, pods.study.node_kind) == ("nvidia", "kubernetes")
+    assert host.study.cells == pods.study.cells and host.study.config["repeats"] == 1
+    assert all(
+        host.study.spec(cell).window_seconds == pods.study.spec(cell).window_seconds for cell in pods.study.cells
+    )
+    blocks = [[block for own in part.blocks.values() for block in own] for part in (host, pods)]
+    assert host.seconds(blocks[0]) + pods.seconds(blocks[1]) < 8 * 60
 
 
 def test_the_code_is_the_frozen_code(edition: Edition) -> None:
