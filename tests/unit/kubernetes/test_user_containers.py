@@ -51,9 +51,8 @@ def spec_of(replicas: int = 2, options: dict[str, Any] | None = None, **workload
     entry = {"kind": "http", "request": {"path": "/get"}, **workload}
     entry = {key: value for key, value in entry.items() if value is not None}
     given = {"node": "kubernetes", "strategies": ["time-slicing"], "replicas": [replicas], "baseline": "none"}
-    study = study_with(
-        given | {"workloads": ["web"], "workload_catalogue": {"web": entry}, "kubernetes": options or {}}
-    )
+    given |= {"workloads": ["web"], "workload_catalogue": {"web": entry}, "kubernetes": options or {}}
+    study = study_with(given)
     return study.spec(study.cells[0]), Place("gpu-node", "abc", study.node_options())  # type: ignore[arg-type]
 
 
