@@ -194,6 +194,12 @@ def _values(data: MeasuredData, group: GroupKey, metric: str) -> tuple[list[floa
     return [value for value, _ in known], [place for _, place in known]
 
 
+def _blank_reason(data: MeasuredData, group: GroupKey, metric: str) -> str:
+    if metric == "slowdown" and data.specs[group].fault and data.cells.get(group):
+        return "next to a fault a victim is compared with itself (isolation.csv)"
+    return data.reasons.get(group, "too few iterations")
+
+
 def _row(before: MeasuredData, after: MeasuredData, group: GroupKey, metric: str) -> TableRow:
     (old, on_old), (new, on_new) = (_values(data, group, metric) for data in (before, after))
     row: TableRow = {
@@ -206,7 +212,7 @@ def _row(before: MeasuredData, after: MeasuredData, group: GroupKey, metric: str
     }
     if not old or not new:
         without = [data for data, values in ((before, old), (after, new)) if not values]
-        reasons = (f"no value in {data.name}: {data.reasons.get(group, 'too few iterations')}" for data in without)
+        reasons = (f"no value in {data.name}: {_blank_reason(data, group, metric)}" for data in without)
         return row | {"reason": "; ".join(reasons)}
     if single := [data.name for data, values in ((before, old), (after, new)) if len(values) < 2]:
         row["reason"] = f"one value in {' and '.join(single)}"

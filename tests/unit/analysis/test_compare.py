@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,6 @@ from sharebench.model.config.load import load as load_config
 from sharebench.model.records import record as records
 from sharebench.model.strategies import control_name
 from sharebench.model.study_config import to_json
-from sharebench.read.cells.slowdown import cell_slowdowns
 from sharebench.read.compare import METRICS, NotComparable, changed_facts, compare, read_data
 from sharebench.read.statistics.intervals import holm
 from sharebench.read.text import compare_markdown
@@ -38,6 +36,9 @@ def write(folder, alone=ALONE, shared=SHARED, null=(), device="A", run_id="run-1
         one = record(
             cell.strategy, latencies, repeat=cell.repeat, run_id=run_id, device=device, window_seconds=window_seconds
         )
+        one["cell"]["workload"] = cell.workload
+        for tenant, name in zip(one["tenants"], made.workloads_of(cell), strict=True):
+            tenant["workload"] = name
         one["node"] |= {"kind": made.config["node"], "product": f"GPU {device} (simulated)"}
         path = folder / cell.raw
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,11 +81,12 @@ def test_ratios_are_after_over_before_with_welchs_interval(before, tmp_path):
     assert rows.loc["latency_p99_seconds", "mps"]["ratio"] == pytest.approx(row["ratio"], rel=0.011)
 
 
-def test_a_tenant_that_faults_has_the_baseline_of_its_neighbours(before):
-    data = read_data(before)
-    cell = data.cells["mps", "matmul", "matmul", 2][0]
-    faulty = replace(cell, rows=(cell.rows[0], replace(cell.rows[1], tenant_workload="fault-spin")))
-    assert cell_slowdowns([faulty], data.baseline) == pytest.approx([SHARED[0] / ALONE[0]])
+def test_cells_with_a_fault_have_no_slowdown(tmp_path):
+    row = compared(*(write(tmp_path / name, node="cpu", faults=["spin"]) for name in ("before", "after")))
+    row = row.loc["slowdown"].query("workload == 'fault-spin+matmul'").iloc[0]
+    assert row[["before", "after", "ratio"]].isna().all() and row["n_before"] == row["n_after"] == 0
+    why = "next to a fault a victim is compared with itself (isolation.csv)"
+    assert row["reason"] == f"no value in before: {why}; no value in after: {why}"
 
 
 def test_a_ratio_within_the_a_a_difference_is_not_separable(tmp_path):

@@ -182,12 +182,7 @@ def tenant_slowdowns(
 
 def _slowdowns(cells: Sequence[MeasuredCell], alone_seconds: AloneSeconds) -> list[float | None]:
     """Slowdown of each cell; None where its tenants have no baseline."""
-
-    # The tenant that faults runs another workload, which has no baseline.
-    def alone(cell: MeasuredCell, _: str) -> float | None:
-        return alone_seconds(cell, _tenant_workload(cell))
-
-    own = [tenant_slowdowns(cell, cell.rows, alone) for cell in cells]
+    own = [tenant_slowdowns(cell, cell.rows, alone_seconds) for cell in cells]
     return [None if each is None else sum(each) / len(each) for each in own]
 
 
