@@ -17,7 +17,7 @@ from sharebench.model.spec import Spec, parse_spec
 from sharebench.read.cells.metrics import MEAN, cell_value, optional_metrics, study_kinds
 from sharebench.read.cells.rows import GROUP_COLUMNS, GroupKey, MeasuredCell, reduce_record, split_by_workload
 from sharebench.read.cells.slowdown import Baseline, Separability, cell_slowdowns
-from sharebench.read.columns import SLO, STUDY_KINDS, TableRow, csv_text, table_frame
+from sharebench.read.columns import SLO, STREAMS, STUDY_KINDS, TableRow, csv_text, table_frame
 from sharebench.read.figures.compare import draw
 from sharebench.read.figures.page import save
 from sharebench.read.figures.style import theme
@@ -121,9 +121,10 @@ def compare(before: MeasuredData, after: MeasuredData) -> pd.DataFrame:
     for group in groups:
         _refuse_difference(group, *((data.name, data.specs[group]) for data in (before, after)))
     rows: dict[GroupKey, list[TableRow]] = {group: [] for group in groups}
+    of_streams = optional_metrics({STREAMS})
     for metric in (*METRICS, *_shared_metrics(before, after)):
-        of_metric = with_holm([_row(before, after, group, metric) for group in groups])
-        for group, row in zip(groups, of_metric, strict=True):
+        having = [group for group in groups if metric not in of_streams or _streams(before.specs[group], group[2])]
+        for group, row in zip(having, with_holm([_row(before, after, group, metric) for group in having]), strict=True):
             rows[group].append(row)
     return table_frame("compare", (row for group_rows in rows.values() for row in group_rows))
 
@@ -136,6 +137,11 @@ def _refuse_difference(group: GroupKey, one: tuple[str, Spec], other: tuple[str,
             f"not comparable: {key} of {group[0]} × {group[3]}, {group[1]} is {text} in {one[0]} and {other_text} in "
             f"{other[0]}; compare data sets that measured the same"
         )
+
+
+def _streams(spec: Spec, workload: str) -> bool:
+    """Whether the cell's tenants of this workload stream, whatever was measured of them."""
+    return any(each.stream for each in spec.workloads if each.name == workload)
 
 
 def _shared_metrics(before: MeasuredData, after: MeasuredData) -> list[str]:

@@ -199,17 +199,22 @@ def test_strategies_are_compared_in_each_metric_and_tested_within_it() -> None:
 CHAT = {"kind": "http", "url": "http://127.0.0.1:9", "stream": True, "request": {"path": "/"}}
 
 
-def data_set(folder: Path, planted: Sequence[float], slo: Mapping[str, float]) -> Path:
-    """A streaming server under MPS for two, which takes this time to the first token in each repeat."""
-    keys = {"strategies": ["mps"], "replicas": [2], "workloads": ["chat"], f"{W}.chat": CHAT, "null_cells": False}
-    keys |= {"window_seconds": WINDOW_SECONDS}
+def data_set(
+    folder: Path, planted: Sequence[float], slo: Mapping[str, float], workloads: Sequence[str] = ("chat",), **more: Any
+) -> Path:
+    """Two tenants of each under MPS: `chat` streams and takes this time to the first token in each repeat."""
+    keys = {"strategies": ["mps"], "replicas": [2], "workloads": list(workloads), f"{W}.chat": CHAT}
+    keys |= {"window_seconds": WINDOW_SECONDS, "null_cells": False}
     made = Study(load_config(config_with(keys | {"repeats": len(planted), "baseline": "none", "slo": slo})))
     for cell in made.cells:
-        tenants = [stream(index, ttft=planted[cell.repeat - 1]) | {"workload": "chat"} for index in range(2)]
+        tenants = [stream(index, ttft=planted[cell.repeat - 1], **more) | {"workload": "chat"} for index in range(2)]
+        if cell.workload != "chat":
+            tenants = [tenant(index, back_to_back([0.05] * 400), WINDOW_SECONDS, cell.workload) for index in range(2)]
         one = streams_record(*tenants, repeat=cell.repeat)
-        one["cell"]["workload"], one["node"]["kind"] = "chat", made.config["node"]
+        one["cell"]["workload"], one["node"]["kind"] = cell.workload, made.config["node"]
         records.write((folder / cell.raw), one | {"spec": made.spec(cell).text})  # type: ignore[arg-type]
-    for file in ("nodes/device.json", "calibration/chat.json", "cells/mps/chat/histograms.csv"):
+    calibrations = [f"calibration/{name}.json" for name in workloads]
+    for file in ("nodes/device.json", *calibrations, *(f"cells/mps/{name}/histograms.csv" for name in workloads)):
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).write_text("{}")
     (folder / "manifest.json").write_text(json.dumps({"config": to_json(made.config), "node_kind": "cpu"}))
@@ -230,3 +235,11 @@ def test_two_data_sets_are_compared_in_stream_metrics(tmp_path: Path) -> None:
     other = read_data(data_set(tmp_path / "three", SLICED, {"ttft_ms": 400.0}))
     assert "goodput_total_hz" not in set(compare(before, other)["metric"]), "by another SLO it is something else"
     assert ("SLO", "TTFT 500 ms, TPOT 50 ms", "TTFT 400 ms") in changed_facts(before, other)
+
+
+def test_only_workloads_that_stream_are_compared_in_stream_metrics(tmp_path: Path) -> None:
+    folders = (data_set(tmp_path / name, MPS, {}, ("chat", "matmul"), count=100) for name in ("one", "two"))
+    table = compare(*map(read_data, folders)).set_index(["workload", "metric"])
+    assert set(table.loc["matmul"].index) == set(METRICS)
+    assert table.loc[("chat", "ttft_p50_seconds"), "ratio"] == 1
+    assert table.loc[("chat", "ttft_p99_seconds"), "reason"].startswith("no value in one: too few iterations; ")
