@@ -150,12 +150,13 @@ class Edition:
     def next_blocks(self, part: Part, seconds: float = float("inf")) -> list[list[Cell]]:
         """The missing cells of the blocks that this visit measures next, as many as fit.
 
-        A device measures one block of each workload in a visit: more repeats on it would not be more devices.
+        A device measures one block of each workload in a visit: more repeats on it would not be more devices. The
+        workloads with the fewest blocks come first.
         """
         done, there = part.checked(self.now / part.study_name, self.now), self.carried(part)
         chosen: list[list[Cell]] = []
         devices = self.device_count if part.uses_all_devices else 1
-        for blocks in part.blocks.values():
+        for blocks in sorted(part.blocks.values(), key=lambda own: sum(there >= {*block} for block in own)):
             begun = [block for block in blocks if not done.isdisjoint(block) and not done >= {*block}]
             fresh = [block for block in blocks if done.isdisjoint(block) and not there >= {*block}]
             whole = sum(done >= {*block} for block in blocks)
@@ -288,9 +289,8 @@ class Edition:
         target.parent.mkdir(parents=True, exist_ok=True)
         if not target.exists():
             shutil.copy(path, target)
-        yield from replace(edition).publish(
-            [part.study_name for part in edition.parts if (visit / part.study_name).is_dir()]
-        )
+        studies = [part.study_name for part in edition.parts if (visit / part.study_name).is_dir()]
+        yield from replace(edition).publish(studies)
 
     def publish(self, names: Sequence[str]) -> Iterator[str]:
         """Make the data sets of these studies from all visits; yields what is whole of each study, and what is next."""

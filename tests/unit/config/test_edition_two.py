@@ -71,6 +71,13 @@ def test_ten_visits_to_two_gpus_measure_every_block_once(edition: Edition, monke
     assert whole["C"] == whole["H"] == 3
 
 
+def test_the_workloads_with_the_fewest_blocks_come_first(edition: Edition, monkeypatch: pytest.MonkeyPatch) -> None:
+    (llm,) = (part for part in edition.parts if part.module == "L")
+    monkeypatch.setattr(Part, "checked", lambda *_: set())
+    monkeypatch.setattr(Edition, "carried", lambda _, part: {*part.blocks["large"][0]})
+    assert [block[0].workload for block in edition.next_blocks(llm)] == ["large-open", "small", "large"]
+
+
 def test_pods_and_their_host_have_the_same_cells_and_fit_into_eight_minutes(edition: Edition) -> None:
     host, pods = (part for part in edition.parts if part.in_cluster)
     assert (host.study.node_kind, pods.study.node_kind) == ("nvidia", "kubernetes")
