@@ -24,6 +24,15 @@ def test_a_text_is_found_anywhere_in_a_log_that_is_read_once(tmp_path: Path) -> 
     assert search.is_found()
 
 
+def test_a_log_that_its_program_cuts_is_searched_from_its_start(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("loading\n" * 100)
+    search = LogSearch(log, "server is up")
+    assert not search.is_found()
+    log.write_text("server is up\n")
+    assert search.is_found()
+
+
 def test_a_long_log_is_cut_to_its_end_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "MAX_LOG_BYTES", 1 << 20)
     log = tmp_path / "log"

@@ -24,6 +24,9 @@ class LogSearch:
         """Whether the text has been printed so far."""
         if self._is_found:
             return True
+        if self.log.stat().st_size < self._offset:
+            # Its own program has cut it, as a redirection to /dev/stderr does.
+            self.restart()
         with self.log.open("rb") as file:
             # The text may have begun at the end of what was read.
             file.seek(max(0, self._offset - len(self._wanted) + 1))
