@@ -24,8 +24,8 @@ from tenant.contract import EXIT_USAGE, TOKEN_VARIABLE
 from tenant.failures import exit_code, report_failure
 from tenant.server import Server, State
 
-# A tenant ends sooner by its first signal, and is killed later.
-REPEAT_SECONDS = 0.5
+# A tenant ends sooner by its first signal, with what its workload cleans up, and is killed later.
+REPEAT_SECONDS = 1.5
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 

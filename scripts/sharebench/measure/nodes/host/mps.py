@@ -37,7 +37,7 @@ def process_variables(pid: int, names: Collection[str]) -> dict[str, str]:
     """These variables from the environment that the process was started with; empty where it is hidden.
 
     A process that wrote its title over its environment, as vLLM's engine does, inherited that of its parent, unless
-    that is this process.
+    that is this process. One with an empty environment looks the same, but is not a client of our daemon.
     """
     with contextlib.suppress(psutil.Error, OSError):
         process = psutil.Process(pid)
