@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import io
 import os
 import shutil
 import stat
@@ -14,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 import psutil
 
-from sharebench.core.files import Refusal, replace_atomically
+from sharebench.core.files import Refusal
 
 SUFFIX = ".zip"
 CHECKSUMS = "checksums.sha256"
@@ -44,16 +43,24 @@ def write(target: Path, files: Mapping[str, Path | bytes], epoch_seconds: float)
     The same files and time give the same bytes. Raises OSError.
     """
     moment = time.gmtime(max(epoch_seconds, 315_532_800))[:6]  # zip knows no time before 1980
-    contents = {name: file if isinstance(file, bytes) else file.read_bytes() for name, file in sorted(files.items())}
-    contents[CHECKSUMS] = checksum_lines(contents).encode()
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as packed:
-        for name, content in contents.items():
-            entry = zipfile.ZipInfo(name, moment)
-            entry.external_attr = 0o644 << 16
-            entry.create_system = 3
-            packed.writestr(entry, content, zipfile.ZIP_DEFLATED)
-    replace_atomically(target, made.getvalue())
+    temporary = target.with_name(f".{target.name}.part")
+    sums: list[str] = []
+    try:
+        temporary.unlink(missing_ok=True)
+        with zipfile.ZipFile(temporary, "x") as packed:
+            # One file at a time: telemetry may have gigabytes.
+            for name in [*sorted(files), CHECKSUMS]:
+                source = "".join(sums).encode() if name == CHECKSUMS else files[name]
+                content = source if isinstance(source, bytes) else source.read_bytes()
+                sums.append(f"{hashlib.sha256(content).hexdigest()}  {name}\n")
+                entry = zipfile.ZipInfo(name, moment)
+                entry.external_attr = 0o644 << 16
+                entry.create_system = 3
+                packed.writestr(entry, content, zipfile.ZIP_DEFLATED)
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def unpack(path: Path) -> Path:
