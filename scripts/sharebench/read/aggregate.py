@@ -24,7 +24,7 @@ from sharebench.read.checker import Checker, RecordsRefused, refusal_message
 from sharebench.read.columns import TableRow, csv_text, table_frame
 from sharebench.read.slo import limits_of
 from sharebench.read.tables.cells import cells_table, prometheus_rows, stage_rows
-from sharebench.read.tables.checks import COMMIT, LOCAL_CHANGES, evidence_rows, gate_rows, outcome_rows
+from sharebench.read.tables.checks import COMMIT, LOCAL_CHANGES, UNKNOWN, evidence_rows, gate_rows, outcome_rows
 from sharebench.read.tables.conformance import conformance_table, junit
 from sharebench.read.tables.contrasts import contrasts_table
 from sharebench.read.tables.devices import (
@@ -72,8 +72,10 @@ def _commit(checker: Checker, run: run_record.RunRecord) -> run_record.RunRecord
     if not checker.study.config["measured_elsewhere"]:
         return {"git_commit": run["git_commit"], "git_dirty": run["git_dirty"]}
     measured_by = checker.provenance[COMMIT]
-    commits = dict.fromkeys(each.removesuffix(LOCAL_CHANGES) for each in measured_by)
-    return {"git_commit": ", ".join(commits), "git_dirty": commits.keys() != measured_by.keys()}
+    commits = dict.fromkeys(each.removesuffix(LOCAL_CHANGES) for each in measured_by if not each.startswith(UNKNOWN))
+    # Records of an archive of the code do not know whether it was changed.
+    has_changes = any(each.endswith(LOCAL_CHANGES) for each in measured_by) or None
+    return {"git_commit": ", ".join(commits) or None, "git_dirty": has_changes}
 
 
 def aggregate(data: Path, results: Path, tabled: Path) -> None:

@@ -104,17 +104,32 @@ def test_only_a_cells_own_files_are_copied(planned: Study, part: Path, tmp_path:
 
 
 @pytest.mark.parametrize("is_joined", [False, True])
-def test_the_manifest_of_a_joined_study_names_the_commits_that_measured(tmp_path: Path, is_joined: bool) -> None:
+@pytest.mark.parametrize("is_changed", [False, True, None])
+def test_the_manifest_of_a_joined_study_names_the_commits_that_measured(
+    tmp_path: Path, is_joined: bool, is_changed: bool | None
+) -> None:
     keys = {"node": "simulated", "workloads": ["matmul"], "strategies": ["mps"], "replicas": [2], "repeats": 2}
     study = study_with(keys | {"null_cells": False, "measured_elsewhere": is_joined})
 
     def measured_by_two(record: Any) -> Any:
         repeat = record["cell"]["repeat"]
-        return record | {"provenance": record["provenance"] | {"git_commit": f"commit{repeat}", "git_dirty": False}}
+        return record | {
+            "provenance": record["provenance"] | {"git_commit": f"commit{repeat}", "git_dirty": is_changed}
+        }
 
     run = write_data_set(tmp_path, study, measured_by_two)
     study.config["from"] = [str(tmp_path)]
     aggregate.write_tables(study, tmp_path, tmp_path, dict(run) | {"git_commit": "merger", "git_dirty": None})
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     assert manifest["git_commit"] == ("commit1, commit2" if is_joined else "merger")
-    assert manifest["git_dirty"] is (False if is_joined else None)
+    assert manifest["git_dirty"] is (True if is_joined and is_changed else None)
+
+
+def test_a_joined_study_of_unknown_commits_names_none(tmp_path: Path) -> None:
+    keys = {"node": "simulated", "workloads": ["matmul"], "strategies": ["mps"], "replicas": [2], "repeats": 1}
+    study = study_with(keys | {"null_cells": False, "measured_elsewhere": True})
+    run = write_data_set(tmp_path, study)
+    study.config["from"] = [str(tmp_path)]
+    aggregate.write_tables(study, tmp_path, tmp_path, dict(run) | {"git_commit": "merger", "git_dirty": True})
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert (manifest["git_commit"], manifest["git_dirty"]) == (None, None)

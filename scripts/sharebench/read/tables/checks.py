@@ -6,7 +6,7 @@ from sharebench.model.records.types import Record
 from sharebench.read.columns import TableRow
 
 PASSED, FAILED, UNJUDGED = "passed", "failed", "unjudged"
-COMMIT, LOCAL_CHANGES = "commit of the measuring code", " with local changes"
+COMMIT, LOCAL_CHANGES, UNKNOWN = "commit of the measuring code", " with local changes", "not known"
 
 
 def gate_rows(record: Record) -> Iterator[TableRow]:
@@ -33,7 +33,7 @@ def outcome_rows(record: Record) -> Iterator[TableRow]:
 def provenance(record: Record) -> dict[str, str]:
     """By name (run, Python, a package …) where the record comes from."""
     found = record["provenance"]
-    commit = found["git_commit"] or "not known"
+    commit = found["git_commit"] or UNKNOWN
     return {
         "run": found["run_id"],
         COMMIT: commit + LOCAL_CHANGES * bool(found["git_dirty"]),
