@@ -97,7 +97,9 @@ def _remove(folder: Path) -> None:
 
 def _refuse_to_delete(target: Path) -> None:
     """Raise PublishError where replacing the target would delete files that its checksums do not list."""
-    listed = {archive.CHECKSUMS, TIMESTAMP, *(archive.read_checksums(target) or ())}
+    listed = {archive.CHECKSUMS, TIMESTAMP}
+    with contextlib.suppress(archive.ArchiveError):
+        listed.update(archive.read_checksums(target) or ())
     present = {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_symlink() or path.is_file()}
     if unlisted := sorted(present - listed):
         named = ", ".join(unlisted[:MAX_NAMED_FILES])

@@ -185,6 +185,9 @@ def test_publishing_again_deletes_no_unlisted_file(study: Path, tmp_path: Path) 
         (target / name).unlink()
     with pytest.raises(publish.PublishError, match=r"config.yaml, .* and \d+ more; move them"):
         publish.publish(study, study, target)
+    (target / archive.CHECKSUMS).write_text("another program's list")
+    with pytest.raises(publish.PublishError, match=r"config.yaml, .* and \d+ more; move them"):
+        publish.publish(study, study, target)
 
 
 @pytest.mark.parametrize("product", ['a "GPU" \\ b', "two\nlines", "key: value # and", "Ünï 日本"])
