@@ -93,7 +93,9 @@ def test_a_group_has_at_most_the_configured_tenants() -> None:
 
 
 def test_a_workload_with_unknown_memory_does_not_fit() -> None:
-    assert groups(survey_of([idle("a"), idle("b")], without=("DCGM_FI_DEV_FB_FREE",))) == []
+    for memory_mib in (1000, 0):
+        planted = [idle(name, memory_mib=memory_mib) for name in "ab"]
+        assert groups(survey_of(planted, without=("DCGM_FI_DEV_FB_FREE",))) == []
 
 
 def test_a_short_course_is_not_judged() -> None:

@@ -102,7 +102,7 @@ class WorkloadGroup:
             and not self.dram_mean > limits.filled_percent
             and self.activity_p95 <= FULL_PERCENT
             # Memory cannot be oversubscribed, so that unknown memory does not fit.
-            and self.memory_mib <= (self.place.memory_mib or 0) * limits.memory_percent / 100
+            and self.memory_mib <= (self.place.memory_mib or np.nan) * limits.memory_percent / 100
         )
 
 
