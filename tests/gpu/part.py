@@ -67,6 +67,11 @@ class Part:
         return {root.removeprefix(place): codes for root, codes in self.before.items() if root.startswith(place)}
 
     @property
+    def is_possible(self) -> bool:
+        """Whether it is measured here: next to a cluster, which KUBECONFIG names, only what needs one."""
+        return self.in_cluster == bool(os.environ.get("KUBECONFIG"))
+
+    @property
     def is_probe(self) -> bool:
         """Whether it probes the time slice, and measures no cells."""
         return self.target == "measure_timeslice"

@@ -104,7 +104,7 @@ class Edition:
         devices = placement.study_devices(first, {})
         (node, *_) = placement.open_nodes(first, self.now, devices)
         # A cluster is asked by the run.
-        parts = [part for part in self.parts if part.study.node_kind == first.node_kind]
+        parts = [part for part in self.parts if part.study.node_kind == first.node_kind and part.is_possible]
         plots = {(part.module, cell.strategy, cell.replicas): part for part in parts for cell in part.study.cells}
         lines = [
             f"{part.study_name}, {strategy} × {replicas}: {reason}"
@@ -177,7 +177,7 @@ class Edition:
         for part in self.parts:
             if only and part.module not in only:
                 continue
-            if part.in_cluster != bool(os.environ.get("KUBECONFIG")):
+            if not part.is_possible:
                 where = "without" if part.in_cluster else "next to"
                 print(f"== {part.module} {part.study_name}: not measured {where} a cluster", flush=True)
                 continue
