@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-PORT, DEVICE, ADDRESS = (*sys.argv[1:], *("cpu", "127.0.0.1")[len(sys.argv) - 2 :])
+PORT = int(sys.argv[1])
+DEVICE = sys.argv[2] if len(sys.argv) > 2 else "cpu"
+ADDRESS = sys.argv[3] if len(sys.argv) > 3 else "127.0.0.1"
 
 
 def matrix() -> Any:
@@ -52,4 +54,4 @@ class Handler(BaseHTTPRequestHandler):
         """Log nothing."""
 
 
-ThreadingHTTPServer((ADDRESS, int(PORT)), Handler).serve_forever()
+ThreadingHTTPServer((ADDRESS, PORT), Handler).serve_forever()

@@ -4,7 +4,7 @@ import csv
 from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 import pandas as pd
 
@@ -20,7 +20,12 @@ STUDY_KINDS = {STREAMS, SLO}
 """Kinds of study with columns of their own: a tenant streams, or the config has an SLO."""
 
 
-ONLY_BLANKS: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
+class _Blanks(TypedDict):
+    keep_default_na: bool
+    na_values: list[str]
+
+
+ONLY_BLANKS: _Blanks = {"keep_default_na": False, "na_values": [""]}
 """Options of pandas' reader, which otherwise takes a strategy or a workload named `null` or `nan` for a blank."""
 
 
@@ -110,7 +115,7 @@ def read_table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
     """
     flags, texts = ({column.name for column in schema() if word in column.words} for word in ("flag", "text"))
     dtypes = dict.fromkeys(texts, str) | dict.fromkeys(flags, "boolean")
-    table: pd.DataFrame = pd.read_csv(path, usecols=columns, dtype=dtypes, low_memory=False, **ONLY_BLANKS)
+    table = pd.read_csv(path, usecols=columns, dtype=dtypes, low_memory=False, **ONLY_BLANKS)
     present = [name for name in table if name in flags]
     table[present] = table[present].fillna(False).astype(bool)
     return table.fillna({name: "" for name in table if name in texts})

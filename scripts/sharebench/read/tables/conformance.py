@@ -135,7 +135,13 @@ def _answers(cell: ConformanceCell) -> float | None:
     return sum(wrong) if wrong and len(wrong) == len(results) else None
 
 
+def _check_neighbour(cell: ConformanceCell) -> None:
+    if len(cell.tenants) == 1:
+        raise NotMeasured("one tenant has no neighbour")
+
+
 def _bytes(cell: ConformanceCell) -> float | None:
+    _check_neighbour(cell)
     keys = ("found_bytes", "shared_found_bytes")
     found = [value for name in FOUND_TASKS for key in keys for value in cell.task(name, key)]
     return sum(found) if found else None
@@ -151,6 +157,7 @@ def _looked_at(name: str, cell: ConformanceCell) -> float | None:
 
 
 def _fair(cell: ConformanceCell) -> float | None:
+    _check_neighbour(cell)
     shares, rates_hz = cell.shares_percent(), cell.rates_hz
     is_equal = shares is None or len(set(shares)) == 1
     if not is_equal or not max(rates_hz):
@@ -159,6 +166,7 @@ def _fair(cell: ConformanceCell) -> float | None:
 
 
 def _light(cell: ConformanceCell) -> float | None:
+    _check_neighbour(cell)
     windows = [window for name in ("light-next-to-busy", "light-alone") if (window := cell.windows.get(name))]
     histograms = [Histogram.from_sparse(window["tenants"][0]["histogram"]) for window in windows]
     p99 = [p99 for each in histograms if each.count and (p99 := each.quantiles([0.99])[0].value_seconds)]
@@ -200,7 +208,6 @@ MEASURES: Mapping[str, Callable[[ConformanceCell], float | None]] = {
     "start": lambda cell: 100 * sum(tenant["count"] > 0 for tenant in cell.tenants) / len(cell.tenants),
 }
 """How each promise but that of faults is measured, in its unit; None where it was not, or raises NotMeasured."""
-ABOUT_NEIGHBOURS = ("bytes", "fair", "light")
 
 
 def conformance_table(records: Sequence[Record]) -> pd.DataFrame:
@@ -225,8 +232,6 @@ def _rows(records: Sequence[Record]) -> Iterator[TableRow]:
             for name, measure in MEASURES.items():
                 measured, reason = None, found["failure"]
                 try:
-                    if name in ABOUT_NEIGHBOURS and len(cell.tenants) == 1:
-                        raise NotMeasured("one tenant has no neighbour")
                     measured = measure(cell)
                 except NotMeasured as problem:
                     reason = str(problem)

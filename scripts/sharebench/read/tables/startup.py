@@ -4,8 +4,7 @@ Values are means over tenants, then over cells, so that the means of parts add u
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from operator import itemgetter
-from typing import Any, Literal, get_args
+from typing import Literal, NamedTuple, NotRequired, TypedDict, get_args
 
 import pandas as pd
 
@@ -24,8 +23,20 @@ LOADING_PARTS = PARTS[:4]
 PHASES = ("publish", "pending", "cut", "plugin", "follow", "stable")
 
 
-Startup = tuple[tuple[str, str, int], dict[str, float | None]]
-"""Strategy, workload of the tenants and number of tenants of a cell, and the means of each part by its name."""
+class NodeFile(TypedDict):
+    """The keys of nodes/{strategy}.json that tables need."""
+
+    strategy: str
+    configure_seconds: float
+    switch: NotRequired[Switch | None]
+
+
+class Startup(NamedTuple):
+    """The tenants of one cell that run one workload: the means of their start-up's parts."""
+
+    group: tuple[str, str, int]
+    """Strategy, workload of the tenants and number of tenants."""
+    parts: Mapping[str, float | None]
 
 
 class Switches:
@@ -39,7 +50,7 @@ class Switches:
         if switch is not None:
             self._found.append((strategy, switch))
 
-    def add_node_file(self, gate: Mapping[str, Any]) -> None:
+    def add_node_file(self, gate: NodeFile) -> None:
         """Add the switch of a nodes/{strategy}.json; older files have one time for leaving and setting."""
         older: Switch = {"from": None, "out_seconds": None, "in_seconds": gate["configure_seconds"]}
         self.add(gate["strategy"], gate.get("switch", older))
@@ -68,11 +79,12 @@ def cell_startups(record: Record) -> list[Startup]:
     if record["status"] != "ok" or record.get("fault") is not None:
         return []
     cell = record["cell"]
-    startups: list[Startup] = []
+    startups = []
     for workload, tenants in group_by(record["tenants"], lambda tenant: tenant["workload"]).items():
         if own := [startup for tenant in tenants if (startup := tenant["startup"])]:
             parts: dict[str, float | None] = {part: _mean([startup.get(part) for startup in own]) for part in PARTS}
-            startups.append(((cell["strategy"], workload, cell["replicas"]), {**parts, **_cell_seconds(record)}))
+            group = cell["strategy"], workload, cell["replicas"]
+            startups.append(Startup(group, parts | _cell_seconds(record)))
     return startups
 
 
@@ -95,12 +107,12 @@ def _cell_seconds(record: Record) -> dict[str, float]:
 
 def startup_table(found: Iterable[Startup], switches: Switches, order: Sequence[tuple[str, str, int]]) -> pd.DataFrame:
     """One row per strategy, workload of the tenants and number of tenants, in the order of `order`."""
-    groups = group_by(found, itemgetter(0))
+    groups = group_by(found, lambda start: start.group)
     return table_frame("startup", (_row(key, groups[key], switches) for key in dict.fromkeys(order) if groups[key]))
 
 
 def _row(key: tuple[str, str, int], starts: Sequence[Startup], switches: Switches) -> TableRow:
-    mean = {part: _mean([parts[part] for _, parts in starts]) for part in starts[0][1]}
+    mean = {part: _mean([start.parts[part] for start in starts]) for part in starts[0].parts}
     first_result, steady = (
         _sum([mean[part] for part in (*LOADING_PARTS, last)]) for last in ("first_iteration_seconds", "warmup_seconds")
     )
