@@ -142,7 +142,13 @@ def test_goodput_of_all_tenants_with_its_interval() -> None:
 def test_without_good_requests_goodput_is_0_without_interval() -> None:
     row = summarised([streams_record(stream(), repeat=k) for k in (1, 2)], {"ttft": 0.05})
     assert row["goodput_total_hz"] == 0 and pd.isna(row["goodput_total_hz_low"])
-    assert "goodput not above 0 in 2 of 2 cells" in row["notes"]
+    assert "goodput" not in row["notes"], "the 0 says it"
+
+
+def test_a_0_among_other_goodputs_is_why_it_has_no_interval() -> None:
+    row = summarised([streams_record(stream(slow=each), repeat=k) for k, each in enumerate((400, 0), 1)], {"ttft": 0.5})
+    assert row["goodput_total_hz"] == 10 and pd.isna(row["goodput_total_hz_low"])
+    assert "goodput total has no interval with a 0 among its values" in row["notes"]
 
 
 def test_too_few_requests_have_no_p99() -> None:

@@ -255,7 +255,7 @@ def test_energy_above_idle_is_blank_if_a_cell_is_below_idle():
     row = row_of([on_gpu(1), on_gpu(2, idle_watts=301.0), on_gpu(3)])
     assert pd.isna(row["energy_above_idle_per_iteration_joules"])
     assert row["energy_above_idle_per_iteration_joules_n"] == 0
-    assert "energy above idle not above 0 in 1 of 3 cells" in row["notes"]
+    assert "energy above idle per iteration not above 0 in 1 of 3 cells" in row["notes"]
     assert row["energy_per_iteration_joules_n"] == 3
 
 
@@ -362,7 +362,7 @@ def test_activity_is_a_mean_over_the_cells_with_its_interval():
     assert row["sm_active_percent"] == pytest.approx(50)
     assert row["sm_active_percent_low"] < 40 < 62.5 < row["sm_active_percent_high"]
     assert (row["sm_active_percent_n"], row["dram_active_percent_n"]) == (3, 0)
-    assert "active memory not above 0 in 3 of 3 cells" in row["notes"]
+    assert "dram active not above 0 in 3 of 3 cells" in row["notes"]
     assert "occupancy" not in row["notes"]
     assert "sm_active_percent" not in row_of(records)
     assert not {name for name in metrics.optional_metrics(EVERYTHING) if "active" in name}, "neither good nor bad"

@@ -226,17 +226,17 @@ def test_the_report_loads_no_library_that_draws() -> None:
 
 def test_a_remark_common_to_all_rows_is_shown_once() -> None:
     rows = [
-        row("mps", 1, notes="memory not known"),
-        row("mps", 2, notes="p99 needs 299 iterations, had 175; memory not known"),
+        row("mps", 1, notes="memory per tenant not known"),
+        row("mps", 2, notes="p99 needs 299 iterations, had 175; memory per tenant not known"),
         row("mps", 4, n=0, status="oom", reason="out of memory", notes="3 of 3 cells oom"),
     ]
-    assert report.add_remarks(rows) == ["memory not known"]
+    assert report.add_remarks(rows) == ["memory per tenant not known"]
     assert [each["remarks"] for each in rows] == [
         [],
         ["p99 needs 299 iterations, had 175"],
         ["oom", "out of memory", "3 of 3 cells oom"],
     ]
-    assert report.add_remarks([row("mps", 1, notes="memory not known")]) == []
+    assert report.add_remarks([row("mps", 1, notes="memory per tenant not known")]) == []
 
 
 def row(strategy: str, replicas: int, **changes: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ tenant and slowdown are means over these tenants. Power and energy are the devic
 include all tenants of the cell.
 """
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
@@ -43,19 +44,7 @@ OPTIONAL_METRICS = {"throughput_per_watt"} | {
 DERIVED = ("slowdown", *FORMULAS, "isolation_index")
 # Warnings whose message a note quotes: failures, and the client's part.
 TOLD_WARNINGS = ("errors", "outage", "new_connections", "generator_cost", "generator_gap", "token_count")
-# Names of metrics in notes.
-METRIC_LABELS = {
-    "memory_per_tenant_mib": "memory",
-    "latency_mean_seconds": "mean latency",
-    "power_mean_watts": "power",
-    "energy_per_iteration_joules": "energy",
-    "energy_above_idle_per_iteration_joules": "energy above idle",
-    "throughput_per_watt": "throughput per watt",
-    "sm_active_percent": "active SMs",
-    "sm_occupancy_percent": "occupancy",
-    "dram_active_percent": "active memory",
-    "goodput_total_hz": "goodput",
-}
+UNIT = re.compile(r"_(seconds|hz|mib|watts|joules|percent)$")
 
 
 def summary_table(
@@ -213,12 +202,12 @@ def _cell_notes(n_expected: int, cells: Sequence[MeasuredCell]) -> list[str | No
 
 
 def _blank_note(metric: str, values: Sequence[float | None]) -> str | None:
-    """Why a metric is blank in some of the valid cells."""
+    """Why a metric, or its interval, is blank in some of the valid cells."""
+    name = UNIT.sub("", metric).replace("_", " ")
     below = sum(value is not None and value <= 0 for value in values)
-    if below:
-        return f"{METRIC_LABELS.get(metric, metric)} not above 0 in {below} of {len(values)} cells"
     blank = values.count(None)
-    if not blank or (metric in OPTIONAL_METRICS and blank == len(values)):
-        return None
-    share = "" if blank == len(values) else f" in {blank} of {len(values)} cells"
-    return f"{METRIC_LABELS.get(metric, metric)} not known{share}"
+    if metric not in POSSIBLY_ZERO and below:
+        return f"{name} not above 0 in {below} of {len(values)} cells"
+    if blank and not (metric in OPTIONAL_METRICS and blank == len(values)):
+        return f"{name} not known" + (f" in {blank} of {len(values)} cells" if blank < len(values) else "")
+    return f"{name} has no interval with a 0 among its values" if 0 < below < len(values) - blank else None
