@@ -121,9 +121,8 @@ def compare(before: MeasuredData, after: MeasuredData) -> pd.DataFrame:
     for group in groups:
         _refuse_difference(group, *((data.name, data.specs[group]) for data in (before, after)))
     rows: dict[GroupKey, list[TableRow]] = {group: [] for group in groups}
-    of_streams = optional_metrics({STREAMS})
     for metric in (*METRICS, *_shared_metrics(before, after)):
-        having = [group for group in groups if metric not in of_streams or _streams(before.specs[group], group[2])]
+        having = [group for group in groups if _applies(metric, before.specs[group], group[2])]
         for group, row in zip(having, with_holm([_row(before, after, group, metric) for group in having]), strict=True):
             rows[group].append(row)
     return table_frame("compare", (row for group_rows in rows.values() for row in group_rows))
@@ -139,9 +138,13 @@ def _refuse_difference(group: GroupKey, one: tuple[str, Spec], other: tuple[str,
         )
 
 
-def _streams(spec: Spec, workload: str) -> bool:
-    """Whether the cell's tenants of this workload stream, whatever was measured of them."""
-    return any(each.stream for each in spec.workloads if each.name == workload)
+def _applies(metric: str, spec: Spec, workload: str) -> bool:
+    """Whether the cell's tenants of this workload can have the metric, whatever was measured of them."""
+    if metric == "slowdown":
+        # A victim is compared with itself (isolation.csv), and iterations in a queue run as if alone (jobs.csv).
+        return not (spec.fault or spec.strategy.is_queue)
+    streams = any(each.stream for each in spec.workloads if each.name == workload)
+    return streams or metric not in optional_metrics({STREAMS})
 
 
 def _shared_metrics(before: MeasuredData, after: MeasuredData) -> list[str]:
@@ -200,12 +203,6 @@ def _values(data: MeasuredData, group: GroupKey, metric: str) -> tuple[list[floa
     return [value for value, _ in known], [place for _, place in known]
 
 
-def _blank_reason(data: MeasuredData, group: GroupKey, metric: str) -> str:
-    if metric == "slowdown" and data.specs[group].fault and data.cells.get(group):
-        return "next to a fault a victim is compared with itself (isolation.csv)"
-    return data.reasons.get(group, "too few iterations")
-
-
 def _row(before: MeasuredData, after: MeasuredData, group: GroupKey, metric: str) -> TableRow:
     (old, on_old), (new, on_new) = (_values(data, group, metric) for data in (before, after))
     row: TableRow = {
@@ -218,7 +215,7 @@ def _row(before: MeasuredData, after: MeasuredData, group: GroupKey, metric: str
     }
     if not old or not new:
         without = [data for data, values in ((before, old), (after, new)) if not values]
-        reasons = (f"no value in {data.name}: {_blank_reason(data, group, metric)}" for data in without)
+        reasons = (f"no value in {data.name}: {data.reasons.get(group, 'too few iterations')}" for data in without)
         return row | {"reason": "; ".join(reasons)}
     if single := [data.name for data, values in ((before, old), (after, new)) if len(values) < 2]:
         row["reason"] = f"one value in {' and '.join(single)}"

@@ -29,7 +29,7 @@ def write(folder, alone=ALONE, shared=SHARED, null=(), device="A", run_id="run-1
     """A data set of MPS with two tenants and its baseline, with these mean latencies, one per repeat."""
     keys = {"node": "simulated", "strategies": ["mps"], "replicas": [2], "workloads": ["matmul"]}
     made = Study(load_config(config_with(keys | {"repeats": len(alone), "null_cells": bool(null)} | config)))
-    means = {"exclusive": alone, "mps": shared, control_name("exclusive"): null}
+    means = {"exclusive": alone, "mps": shared, control_name("exclusive"): null, "sequential": alone}
     for cell in made.cells:
         latencies = [np.full(400, means[cell.strategy][cell.repeat - 1])] * cell.replicas
         window_seconds = made.config["window_seconds"]
@@ -45,7 +45,7 @@ def write(folder, alone=ALONE, shared=SHARED, null=(), device="A", run_id="run-1
         records.write(path, one | {"spec": made.spec(cell).text})
     for strategy, workload in made.strategy_workload_pairs():
         (folder / f"cells/{strategy}/{workload}/histograms.csv").touch()
-    for file in ("nodes/device.json", "calibration/matmul.json"):
+    for file in ("nodes/device.json", *(f"calibration/{name}.json" for name in made.tenant_workloads())):
         (folder / file).parent.mkdir(exist_ok=True)
         (folder / file).write_text("{}")
     manifest = {"config": to_json(made.config), "node_kind": "simulated"}
@@ -81,12 +81,18 @@ def test_ratios_are_after_over_before_with_welchs_interval(before, tmp_path):
     assert rows.loc["latency_p99_seconds", "mps"]["ratio"] == pytest.approx(row["ratio"], rel=0.011)
 
 
-def test_cells_with_a_fault_have_no_slowdown(tmp_path):
-    row = compared(*(write(tmp_path / name, node="cpu", faults=["spin"]) for name in ("before", "after")))
-    row = row.loc["slowdown"].query("workload == 'fault-spin+matmul'").iloc[0]
-    assert row[["before", "after", "ratio"]].isna().all() and row["n_before"] == row["n_after"] == 0
-    why = "next to a fault a victim is compared with itself (isolation.csv)"
-    assert row["reason"] == f"no value in before: {why}; no value in after: {why}"
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        ({"node": "cpu", "faults": ["spin"]}, "mps fault-spin+matmul"),
+        ({"workloads": ["batch-matmul"], "strategies": ["mps", "sequential"]}, "sequential batch-matmul"),
+    ],
+)
+def test_cells_with_a_fault_and_queues_have_no_slowdown(tmp_path, config, name):
+    rows = compared(*(write(tmp_path / name, **config) for name in ("before", "after"))).reset_index("metric")
+    metrics = rows.groupby(rows.index + " " + rows["workload"])["metric"].unique()
+    assert set(METRICS) - set(metrics[name]) == {"slowdown"}
+    assert all(set(METRICS) == set(own) for other, own in metrics.items() if other != name)
 
 
 def test_a_ratio_within_the_a_a_difference_is_not_separable(tmp_path):
