@@ -79,6 +79,14 @@ def _tenant(study: Study, cell: Cell, index: int, name: str, is_gpu: bool) -> Js
     return tenant
 
 
+def fault_outcome(cell: Cell) -> Json:
+    return {
+        **{"kind": faults.fault_kind(cell.workload), "aggressor": cell.replicas - 1, "at_seconds": 0.8},
+        **{"happened": True, "ended_seconds": [0.9] * cell.replicas, "new_tenant_seconds": 1.5},
+        **{"recovery_seconds": 2.5, "set_up_again": False, "refused_tenants": 0},
+    }
+
+
 def cell_record(study: Study, cell: Cell, change: Callable[[Json], Json] = lambda made: made) -> Json:
     """The record of a successful cell after `change`, with its gates evaluated."""
     node, names = node_facts(study), study.workloads_of(cell)
@@ -102,11 +110,7 @@ def cell_record(study: Study, cell: Cell, change: Callable[[Json], Json] = lambd
     }
     if cell.workload in study.faults:
         made["tenants"][-1] = factories.absent_tenant(cell.replicas - 1, "killed", names[-1])
-        made["fault"] = {
-            **{"kind": faults.fault_kind(cell.workload), "aggressor": cell.replicas - 1, "at_seconds": 0.8},
-            **{"happened": True, "ended_seconds": [0.9] * cell.replicas, "new_tenant_seconds": 1.5},
-            **{"recovery_seconds": 2.5, "set_up_again": False, "refused_tenants": 0},
-        }
+        made["fault"] = fault_outcome(cell)
     if study.strategies[cell.strategy].is_queue:
         starts = [100.0 + 2.0 * index for index in range(cell.replicas)]
         made["window"] |= {"turns": [[start, start + 1.5] for start in starts]}

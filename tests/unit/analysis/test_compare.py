@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 from unit.edited import edited_json
 from unit.factories import record
+from unit.measured import fault_outcome
 from unit.studies import config_with
 
 from sharebench.datasets.dataset import combined_name, short_names
@@ -32,11 +33,15 @@ def write(folder, alone=ALONE, shared=SHARED, null=(), device="A", run_id="run-1
     means = {"exclusive": alone, "mps": shared, control_name("exclusive"): null, "sequential": alone}
     for cell in made.cells:
         latencies = [np.full(400, means[cell.strategy][cell.repeat - 1])] * cell.replicas
+        if cell.workload in made.faults:
+            latencies[-1] = 100 * latencies[-1]
         window_seconds = made.config["window_seconds"]
         one = record(
             cell.strategy, latencies, repeat=cell.repeat, run_id=run_id, device=device, window_seconds=window_seconds
         )
         one["cell"]["workload"] = cell.workload
+        if cell.workload in made.faults:
+            one["fault"] = fault_outcome(cell)
         for tenant, name in zip(one["tenants"], made.workloads_of(cell), strict=True):
             tenant["workload"] = name
         one["node"] |= {"kind": made.config["node"], "product": f"GPU {device} (simulated)"}
@@ -93,6 +98,15 @@ def test_cells_with_a_fault_and_queues_have_no_slowdown(tmp_path, config, name):
     metrics = rows.groupby(rows.index + " " + rows["workload"])["metric"].unique()
     assert set(METRICS) - set(metrics[name]) == {"slowdown"}
     assert all(set(METRICS) == set(own) for other, own in metrics.items() if other != name)
+
+
+def test_cells_with_a_fault_are_compared_by_their_victims(tmp_path):
+    folders = (write(tmp_path / name, node="cpu", faults=["spin"], fault_repeats=3) for name in ("before", "after"))
+    rows = compared(*folders).xs("mps", level="strategy")
+    faulty, plain = (rows[rows["workload"] == name]["before"] for name in ("fault-spin+matmul", "matmul"))
+    for metric in ("latency_mean_seconds", "latency_p50_seconds", "latency_p99_seconds"):
+        assert faulty[metric] == pytest.approx(plain[metric])
+    assert faulty["throughput_total_hz"] == pytest.approx(plain["throughput_total_hz"] / 2)
 
 
 def test_a_ratio_within_the_a_a_difference_is_not_separable(tmp_path):

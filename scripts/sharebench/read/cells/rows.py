@@ -160,10 +160,11 @@ class MeasuredCell:
 
 
 def split_by_workload(record: Record, whole: MeasuredCell, limits: LimitsOf = no_slo) -> list[MeasuredCell]:
-    """The cell `whole`, or a cell for each workload of a mix, with the tenants that run it."""
-    if whole.tenant_workload is not None:
+    """The cell `whole`, or a cell for each workload of a mix, with the tenants that run it; of a fault the victims."""
+    spec = parse_spec(record["spec"])
+    if whole.tenant_workload is not None and spec.fault is None:
         return [whole]
-    parts = (reduce_record(record, name, limits) for name in parse_spec(record["spec"]).components)
+    parts = (reduce_record(record, name, limits) for name in spec.components)
     return [replace(cell, all_rows=whole.rows) for cell in parts]
 
 
