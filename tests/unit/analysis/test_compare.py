@@ -210,6 +210,15 @@ def test_the_text_names_the_nodes_and_the_best_strategy(tmp_path):
     assert "- device: GPU A (simulated) → GPU B (simulated)" in text
 
 
+def test_a_queue_is_not_the_best_strategy(tmp_path):
+    jobs = {"workloads": ["batch-matmul"], "strategies": ["mps", "sequential"]}
+    one, other = (read_data(write(tmp_path / name, **jobs)) for name in ("before", "after"))
+    table = compare(one, other)
+    assert "- batch-matmul × 2: mps in before, 8.26 ms\n" in compare_markdown(table, "before", "after", [])
+    queue = table[table["strategy"] == "sequential"]
+    assert "as measured:\n\n- nothing\n" in compare_markdown(queue, "before", "after", [])
+
+
 def test_a_comparison_is_named_after_both(tmp_path):
     assert combined_name([f"{tmp_path}/before/", f"{tmp_path}/after"]) == "before-after"
     assert combined_name(["a/results/kubernetes", "b/results/kubernetes"]) == "a-b"
