@@ -23,7 +23,7 @@ from sharebench.read.figures.page import save
 from sharebench.read.figures.style import theme
 from sharebench.read.gates.gates import read_judged
 from sharebench.read.grouping import group_by
-from sharebench.read.slo import format_slo, limits_of
+from sharebench.read.slo import LATENCY, format_slo, limits_of, slo_limits
 from sharebench.read.statistics.intervals import Place, log_interval, welch_ratio, with_holm
 from sharebench.read.text import compare_markdown
 from sharebench.study.study import Study
@@ -122,7 +122,7 @@ def compare(before: MeasuredData, after: MeasuredData) -> pd.DataFrame:
         _refuse_difference(group, *((data.name, data.specs[group]) for data in (before, after)))
     rows: dict[GroupKey, list[TableRow]] = {group: [] for group in groups}
     for metric in (*METRICS, *_shared_metrics(before, after)):
-        having = [group for group in groups if _applies(metric, before.specs[group], group[2])]
+        having = [group for group in groups if _applies(metric, group, before)]
         for group, row in zip(having, with_holm([_row(before, after, group, metric) for group in having]), strict=True):
             rows[group].append(row)
     return table_frame("compare", (row for group_rows in rows.values() for row in group_rows))
@@ -138,12 +138,16 @@ def _refuse_difference(group: GroupKey, one: tuple[str, Spec], other: tuple[str,
         )
 
 
-def _applies(metric: str, spec: Spec, workload: str) -> bool:
-    """Whether the cell's tenants of this workload can have the metric, whatever was measured of them."""
+def _applies(metric: str, group: GroupKey, data: MeasuredData) -> bool:
+    """Whether the group's tenants can have the metric, whatever was measured of them."""
+    spec, workload = data.specs[group], group[2]
     if metric == "slowdown":
         # A victim is compared with itself (isolation.csv), and iterations in a queue run as if alone (jobs.csv).
         return not (spec.fault or spec.strategy.is_queue)
     streams = any(each.stream for each in spec.workloads if each.name == workload)
+    if metric in optional_metrics({SLO}):
+        limits = slo_limits(data.study.config["slo"], workload)
+        return not spec.runs_jobs and (LATENCY in limits or (streams and bool(limits)))
     return streams or metric not in optional_metrics({STREAMS})
 
 

@@ -23,6 +23,8 @@ from sharebench.read.statistics.intervals import holm
 from sharebench.read.text import compare_markdown
 from sharebench.study.study import Study
 
+JOBS = {"workloads": ["batch-matmul"], "strategies": ["mps", "sequential"], "slo.latency_ms": 50}
+"""An SLO does not apply to jobs."""
 ALONE, SHARED = (0.0040, 0.0043, 0.0041), (0.0080, 0.0087, 0.0081)
 
 
@@ -90,7 +92,7 @@ def test_ratios_are_after_over_before_with_welchs_interval(before, tmp_path):
     ("config", "name"),
     [
         ({"node": "cpu", "faults": ["spin"]}, "mps fault-spin+matmul"),
-        ({"workloads": ["batch-matmul"], "strategies": ["mps", "sequential"]}, "sequential batch-matmul"),
+        (JOBS, "sequential batch-matmul"),
     ],
 )
 def test_cells_with_a_fault_and_queues_have_no_slowdown(tmp_path, config, name):
@@ -211,8 +213,7 @@ def test_the_text_names_the_nodes_and_the_best_strategy(tmp_path):
 
 
 def test_a_queue_is_not_the_best_strategy(tmp_path):
-    jobs = {"workloads": ["batch-matmul"], "strategies": ["mps", "sequential"]}
-    one, other = (read_data(write(tmp_path / name, **jobs)) for name in ("before", "after"))
+    one, other = (read_data(write(tmp_path / name, **JOBS)) for name in ("before", "after"))
     table = compare(one, other)
     assert "- batch-matmul × 2: mps in before, 8.26 ms\n" in compare_markdown(table, "before", "after", [])
     queue = table[table["strategy"] == "sequential"]

@@ -249,3 +249,14 @@ def test_only_workloads_that_stream_are_compared_in_stream_metrics(tmp_path: Pat
     assert set(table.loc["matmul"].index) == set(METRICS)
     assert table.loc[("chat", "ttft_p50_seconds"), "ratio"] == 1
     assert table.loc[("chat", "ttft_p99_seconds"), "reason"].startswith("no value in one: too few iterations; ")
+
+
+@pytest.mark.parametrize(
+    ("slo", "is_there"), [({"ttft_ms": 500.0}, False), ({"ttft_ms": 500.0, "latency_ms": 200.0}, True)]
+)
+def test_goodput_is_compared_where_a_part_of_the_slo_applies(
+    tmp_path: Path, slo: Mapping[str, float], is_there: bool
+) -> None:
+    folders = (data_set(tmp_path / name, MPS, slo, ("chat", "matmul")) for name in ("one", "two"))
+    goodput = compare(*map(read_data, folders)).set_index(["metric", "workload"]).loc["goodput_total_hz", "ratio"]
+    assert goodput.to_dict() == {"chat": 1, **({"matmul": 1} if is_there else {})}
