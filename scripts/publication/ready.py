@@ -27,7 +27,9 @@ def ready_files(folder: Path, rebuilt: Path) -> dict[str, str]:
         now = (rebuilt / name).read_text(encoding="utf-8")
         tables[name] = present if _is_same(present, now) else now
     now_sums = {**sums, **{name: hashlib.sha256(text.encode()).hexdigest() for name, text in tables.items()}}
-    return tables | {archive.CHECKSUMS: "".join(f"{digest}  {name}\n" for name, digest in sorted(now_sums.items()))}
+    return tables | {
+        archive.CHECKSUMS: "".join(archive.checksum_line(now_sums[name], name) for name in sorted(now_sums))
+    }
 
 
 def _is_same(old_text: str, new_text: str) -> bool:

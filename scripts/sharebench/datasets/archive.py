@@ -52,7 +52,7 @@ def write(target: Path, files: Mapping[str, Path | bytes], epoch_seconds: float)
             for name in [*sorted(files), CHECKSUMS]:
                 source = "".join(sums).encode() if name == CHECKSUMS else files[name]
                 content = source if isinstance(source, bytes) else source.read_bytes()
-                sums.append(f"{hashlib.sha256(content).hexdigest()}  {name}\n")
+                sums.append(checksum_line(hashlib.sha256(content).hexdigest(), name))
                 entry = zipfile.ZipInfo(name, moment)
                 entry.external_attr = 0o644 << 16
                 entry.create_system = 3
@@ -172,9 +172,14 @@ def _check_folder(path: Path, sums: Mapping[str, str]) -> None:
         raise ArchiveError(f"{path}: {unlisted[0]} is not in its {CHECKSUMS}; get the data set again")
 
 
+def checksum_line(digest: str, name: str) -> str:
+    """A line of a list of checksums, as sha256sum reads it."""
+    return f"{digest}  {name}\n"
+
+
 def checksum_lines(files: Mapping[str, bytes]) -> str:
-    """The checksums of these files, as sha256sum reads them."""
-    return "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in sorted(files.items()))
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
+    return "".join(checksum_line(digest, name) for name, digest in digests.items())
 
 
 def _checksums(packed: zipfile.ZipFile, path: Path) -> dict[str, str]:
