@@ -11,15 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sharebench.model.records.types import TenantRecord
-from tenant.contract import BUCKET_COUNT, OVERFLOW_INDEX, ForeignBuckets, lower_seconds, upper_seconds
+from tenant.contract import BUCKET_COUNT, ForeignBuckets, lower_seconds, upper_seconds
 
 Bucket = tuple[float, float, float]
 """Lower and upper bound in seconds, and the count."""
-
-_UPPERS = np.array([upper_seconds(index) for index in range(OVERFLOW_INDEX)])
-# Width and middle of each bucket in seconds; the overflow bucket counts as a point at its lower bound.
-_WIDTHS = np.append(np.diff(_UPPERS, prepend=0.0), 0.0)
-_MIDDLES = np.append(_UPPERS, _UPPERS[-1]) - _WIDTHS / 2
 
 
 @dataclass(frozen=True)
@@ -63,6 +58,18 @@ def tenant_buckets(tenant: TenantRecord) -> Iterator[Bucket]:
                 yield lower, upper, count
 
 
+def bucket_variance(buckets: Iterable[Bucket]) -> float:
+    """Variance in s², assuming an even spread inside each bucket; a bucket without an upper bound is its lower one."""
+    table = np.array(list(buckets), dtype=np.float64).reshape(-1, 3)
+    if not table.size:
+        raise ValueError("no latency has no variance")
+    lowers, uppers, counts = table.T
+    uppers = np.where(np.isinf(uppers), lowers, uppers)
+    widths, shares = uppers - lowers, counts / counts.sum()
+    middles = uppers - widths / 2
+    return float(shares @ ((middles - shares @ middles) ** 2 + widths**2 / 12))
+
+
 class Histogram:
     """Counts of latencies per bucket of `tenant.contract`; `counts` has shape (BUCKET_COUNT,).
 
@@ -86,18 +93,6 @@ class Histogram:
     @property
     def count(self) -> int:
         return int(self.counts.sum())
-
-    def variance(self) -> float:
-        """Variance of the latencies in s², assuming an even spread inside each bucket; 0 without any.
-
-        Latencies in the overflow bucket count as its lower bound.
-        """
-        index = np.flatnonzero(self.counts)
-        if index.size == 0:
-            return 0.0
-        counts, middles = self.counts[index] / self.count, _MIDDLES[index]
-        mean = counts @ middles
-        return float(counts @ ((middles - mean) ** 2 + _WIDTHS[index] ** 2 / 12))
 
     def quantiles(self, qs: Iterable[float]) -> list[Quantile]:
         """The q-quantiles, 0 < q <= 1, each interpolated inside its bucket.

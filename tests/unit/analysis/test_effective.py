@@ -3,16 +3,21 @@
 import numpy as np
 import pytest
 from scipy import stats
-from unit.factories import back_to_back, closed_load, record, tenant
+from unit.factories import back_to_back, closed_load, record, scraped, tenant
 
 from sharebench.read.cells.rows import reduce_record
-from sharebench.read.histogram import Histogram
-from sharebench.read.statistics.effective import CHANCE, SLOTS_PER_GROUP, effective_count, latency_series
+from sharebench.read.statistics.effective import (
+    CHANCE,
+    SLOTS_PER_GROUP,
+    effective_count,
+    latency_series,
+    latency_variance,
+)
 
 
 def sample_size(*tenants):
     """The effective sample size of these records."""
-    return effective_count([latency_series(each, Histogram.from_sparse(each["histogram"])) for each in tenants])
+    return effective_count(list(map(latency_series, tenants)))
 
 
 def autoregressive(rng, correlation, count, cv=0.2):
@@ -96,3 +101,15 @@ def test_a_percentile_needs_the_effective_sample_size():
     (row,) = cell.rows
     assert row.other_columns["effective_count"] == int(cell.effective_count)
     assert "latency_p99_seconds" not in row.other_columns and row.other_columns["latency_p95_seconds"]
+
+
+def test_the_variance_of_a_tenant_without_squares_is_that_of_its_buckets_of_either_kind():
+    values = np.random.default_rng(6).lognormal(-5, 0.5, 500)
+    made = tenant(0, back_to_back(values))
+    assert latency_variance(made) == pytest.approx(values.var(), rel=1e-6)
+    old = {key: value for key, value in made.items() if key != "sum_squares_seconds2"}
+    assert latency_variance(old) == pytest.approx(values.var(), rel=0.02)
+    foreign = scraped(made, [0.05, 0.1, None], [50, 50, 0])
+    assert latency_variance(foreign) == pytest.approx(0.1**2 / 12), "two even halves: 0 to 0.1 s"
+    with pytest.raises(ValueError, match="no latency"):
+        latency_variance(scraped(made, [0.05, None], [0, 0]))

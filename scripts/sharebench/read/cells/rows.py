@@ -188,7 +188,7 @@ def reduce_record(record: Record, tenant_workload: str | None = None, limits: Li
         _tenant_row(*each, histogram, length_seconds, limits)
         for each, histogram in zip(chosen, histograms, strict=True)
     ) or (TenantRow(),)
-    effective = effective_count([latency_series(*each) for each in zip(tenants, histograms, strict=True)])
+    effective = effective_count(list(map(latency_series, tenants)))
     host = record.get("host")
     stages, run_id = stage_samples(tenants, length_seconds or 0.0), record["provenance"]["run_id"]
     return MeasuredCell(
@@ -235,7 +235,7 @@ def _tenant_row(
         return row
     count, cpu, work, job = tenant["count"], tenant["cpu"], tenant["work"], tenant.get("job")
     mean = tenant["sum_seconds"] / count if count else None
-    effective = effective_count([latency_series(tenant, histogram)])
+    effective = effective_count([latency_series(tenant)])
     percentiles = _percentiles([tenant], histogram, effective, stage_samples([tenant], length_seconds))
     if (timed := tenant["device_histogram"]) and timed["count"]:
         known["device_mean_seconds"] = on_device = timed["sum_seconds"] / timed["count"]

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from scipy.special import chdtri
 
 from sharebench.model.records.types import TenantRecord
-from sharebench.read.histogram import Histogram
+from sharebench.read.histogram import bucket_variance, tenant_buckets
 from tenant.contract import TIMELINE_SLOTS
 
 Floats = NDArray[np.float64]
@@ -50,12 +50,12 @@ class Series:
     slots: tuple[Floats, Floats] | None
 
 
-def latency_series(tenant: TenantRecord, histogram: Histogram) -> Series:
+def latency_series(tenant: TenantRecord) -> Series:
     count, timeline = tenant["count"], tenant["timeline"]
     if not count or timeline is None:
         return Series(count, tenant["sum_seconds"], 0.0, None)
     slots = (np.array(timeline["count"], dtype=np.float64), np.array(timeline["sum_seconds"], dtype=np.float64))
-    return Series(count, tenant["sum_seconds"], _variance(tenant, histogram), slots)
+    return Series(count, tenant["sum_seconds"], latency_variance(tenant), slots)
 
 
 def value_series(starts_seconds: Floats, seconds: Floats, window_seconds: float) -> Series:
@@ -87,11 +87,11 @@ def effective_count(series: Sequence[Series]) -> float:
     return float(count - in_time + in_time / factor)
 
 
-def _variance(tenant: TenantRecord, histogram: Histogram) -> float:
-    """Variance of a tenant's latencies in s²; an old record without squares has that of its histogram."""
+def latency_variance(tenant: TenantRecord) -> float:
+    """Variance of a tenant's latencies in s², without squares that of its buckets. Raises ValueError without any."""
     squares = tenant.get("sum_squares_seconds2")
     if squares is None:
-        return histogram.variance()
+        return bucket_variance(tenant_buckets(tenant))
     mean = tenant["sum_seconds"] / tenant["count"]
     return _zero_if_rounding(squares / tenant["count"] - mean**2, mean)
 
