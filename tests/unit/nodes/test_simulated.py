@@ -16,8 +16,10 @@ from unit.studies import CONFIG, study_with
 
 from sharebench.measure.cell.cell import CellRun
 from sharebench.measure.nodes.contract import NodeError, State
+from sharebench.measure.nodes.simulated import load
 from sharebench.measure.nodes.simulated.load import iteration_seconds, lognormal
 from sharebench.measure.nodes.simulated.node import SimulatedNode
+from sharebench.measure.run.plan import plan
 from sharebench.model.strategy import Strategy
 from sharebench.model.workload import Model
 from sharebench.study.cells import Cell
@@ -101,6 +103,16 @@ def test_clean_cells_of_every_strategy_are_valid_records_that_pass_their_gates(t
         judged += len(measured["gates"])
     assert judged > 400
     assert failed == []
+
+
+def test_a_mechanism_without_a_model_is_infeasible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tenants would not disturb each other."""
+    monkeypatch.setattr(load, "AT_ONCE", ())
+    planned = simulated_study(strategies=["mps"], replicas=[2], repeats=1, baseline="none")
+    (cell,) = planned.cells
+    measured = measure(planned, cell, tmp_path)
+    assert (measured["status"], measured["reason"]) == ("infeasible", "the simulated node has no model of mps")
+    assert "\n  mps: the simulated node has no model of mps\n" in plan(planned, tmp_path, {})
 
 
 def test_cells_and_iterations_have_the_planted_spread(tmp_path: Path) -> None:

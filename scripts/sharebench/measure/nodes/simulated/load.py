@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from sharebench.measure.nodes.contract import PlannedLoad, latency_bucket, own_load_report
-from sharebench.model.strategy import GREEN_CONTEXTS, MECHANISMS, Strategy, slice_count
+from sharebench.model.strategy import GREEN_CONTEXTS, MECHANISMS, Mechanism, Strategy, slice_count
 from sharebench.model.workload import Model
 from tenant.contract import TIMELINE_SLOTS, CompletedJob, Environment, TenantReport
 
@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 
 # Enough for a queue at 85 % of its capacity; after 50, it is still 7 % short of its stationary latency.
 LEAD_ITERATIONS = 200
+AT_ONCE = ("mps", "streams")
+NOT_SHARED = ("exclusive", "mig", "sequential")
+
+
+def has_model(mechanism: Mechanism) -> bool:
+    """Whether `iteration_seconds` knows how tenants that share by it disturb each other."""
+    return MECHANISMS[mechanism].is_time_sliced or mechanism in (*AT_ONCE, *NOT_SHARED, GREEN_CONTEXTS)
 
 
 def iteration_seconds(strategy: Strategy, active: int, node: "SimulatedOptions", work: Model, group: int = 0) -> float:
@@ -37,7 +44,7 @@ def iteration_seconds(strategy: Strategy, active: int, node: "SimulatedOptions",
     floor = a + w / max(1, math.floor(sms * limit / 100)) if limit is not None else 0.0
     if inner == GREEN_CONTEXTS:
         return float(floor)
-    if inner in ("mps", "streams"):
+    if inner in AT_ONCE:
         return float(max(a + active * w / sms, floor))
     return float(a + w / sms)
 

@@ -31,6 +31,7 @@ from sharebench.measure.nodes.contract import (
     item,
 )
 from sharebench.measure.nodes.node import Node
+from sharebench.measure.nodes.simulated.load import has_model
 from sharebench.measure.nodes.simulated.tenants import SimulatedTenants
 from sharebench.model.records.types import Host, NodeFacts, TenantStatus
 from sharebench.model.spec import Spec
@@ -75,6 +76,8 @@ class SimulatedNode(Node):
         return {"machine": self.device, "boot": None, "cpu": None, "topology": None}
 
     def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Workload] = ()) -> str | None:
+        if (unknown := _unknown(strategy)) is not None:
+            return unknown
         sizes = list(map(slice_count, strategy.layout(replicas)))
         if sum(sizes) > self.options["mig_slices"]:
             each = "/".join(map(str, sorted(set(sizes))))
@@ -108,7 +111,7 @@ class SimulatedNode(Node):
         self.mark_old_state_left()
 
     def plan(self, strategy: Strategy) -> str:
-        return "changes nothing; the device is simulated"
+        return _unknown(strategy) or "changes nothing; the device is simulated"
 
     @property
     def _outage_file(self) -> Path:
@@ -116,3 +119,9 @@ class SimulatedNode(Node):
 
     def _outage(self) -> dict[str, Any]:
         return dict(json.loads(self._outage_file.read_text())) if self._outage_file.exists() else {}
+
+
+def _unknown(strategy: Strategy) -> str | None:
+    """The reason why its cells cannot be simulated; None if they can."""
+    inner = strategy.mechanism[-1]
+    return None if has_model(inner) else f"the simulated node has no model of {inner}"
