@@ -260,7 +260,7 @@ def _splits(option: Option, tenants: int) -> Iterable[tuple[int, int]]:
     for most in range(min(tenants, max(option.levels, default=0)), 0, -1):
         devices = math.ceil(tenants / most)
         replicas = math.ceil(tenants / devices)
-        if replicas > 1 or tenants == 1 or not option.is_sharing:
+        if replicas > 1 or not option.is_sharing:
             yield devices, replicas
 
 
@@ -268,6 +268,8 @@ def _problem(option: Option, replicas: int, level: Level | None, demand: Demand)
     """The reason why this number of tenants on one device does not meet the demand; None if it does."""
     if option.unavailable:
         return option.unavailable
+    if replicas == 1 and option.is_sharing:
+        return "one tenant alone shares nothing"
     if replicas in option.infeasible:
         return f"{replicas} tenants: {option.infeasible[replicas]}"
     if option.max_by_memory is not None and replicas > option.max_by_memory:
