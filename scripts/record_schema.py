@@ -22,6 +22,10 @@ def schema() -> Rules:
     return _rules(Record, written, written["$defs"])
 
 
+def is_current() -> bool:
+    return bool(schema() == json.loads(SCHEMA_PATH.read_text("utf-8")))
+
+
 def _rules(hint: Any, written: Rules, shared: Rules) -> Rules:
     """The rules of a type; `shared` are those that `$ref` names, which are updated in place."""
     members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)

@@ -2,6 +2,7 @@
 # which is how the other files find the library of this checkout, installed or not. There are no rules here.
 import sys
 
+import record_schema
 from sharebench.core.files import SCRIPTS
 from sharebench.datasets import dataset
 from sharebench.model.config import load as configuration
@@ -19,6 +20,11 @@ if has_deployment_method():
         "--software-deployment-method: jobs run with the interpreter that runs snakemake; leave it out, and make that "
         "one's environment with `make install`, or with conda: PIP_NO_DEPS=1 conda env create --file envs/sharebench.yaml; "
         "in that: pip install --no-deps --no-build-isolation --editable ."
+    )
+if not record_schema.is_current():
+    # Every cell would be measured, and its record refused.
+    raise Refused(
+        f"{record_schema.SCHEMA_PATH.name} has another form than the types of a record; type `make docs`"
     )
 
 

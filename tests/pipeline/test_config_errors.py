@@ -82,3 +82,10 @@ def test_an_import_as_a_module_is_refused_in_one_line(untouched: Checkout, lines
     assert result.code == 1
     [line] = [line for line in result.out.splitlines() if not line.startswith("Using workflow specific profile ")]
     assert line.startswith("this workflow cannot be a module: ") and "`snakemake --snakefile PATH/Snakefile" in line
+
+
+def test_a_new_key_of_records_that_the_schema_lacks_is_refused(untouched: Checkout) -> None:
+    """Every cell would be measured in vain."""
+    old = "    coverage_ratio: float\n"
+    untouched.edit("scripts/tenant/contract/__init__.py", old, old + "    foo_ratio: NotRequired[float]\n")
+    assert refused(untouched) == "record.schema.json has another form than the types of a record; type `make docs`"
