@@ -14,8 +14,9 @@ from sharebench.model.promises import BROKEN, KEPT, NOT_MEASURED, closing_line
 from sharebench.model.records.types import Status
 from sharebench.read.closing import ending_lines
 from sharebench.read.decide.advice import Demand, Level, Option, Plan
-from sharebench.read.decide.answers import answer_question, hazard_reasons
+from sharebench.read.decide.answers import answer_question
 from sharebench.read.decide.documented import ALONE, Isolation
+from sharebench.read.decide.reasons import hazard_reasons
 from sharebench.read.promises import COLUMNS, read_promises
 from sharebench.read.statistics.intervals import Estimate
 

@@ -11,7 +11,8 @@ from unit.figures import fabricated, serving
 
 from sharebench.core.files import read_json
 from sharebench.model.study_config import Sweep
-from sharebench.read.decide.answers import KINDS, Answer, PlanLine, Reason
+from sharebench.read.decide.answers import Answer, PlanLine
+from sharebench.read.decide.reasons import KINDS, Reason
 from sharebench.read.figures import draw
 from sharebench.read.report import page
 from sharebench.read.report.sections.advice import Advice

@@ -10,8 +10,9 @@ from sharebench.model.strategy import Strategy
 from sharebench.read.columns import TableRow
 from sharebench.read.decide import documented
 from sharebench.read.decide.advice import Demand, Option, Plan, advise
-from sharebench.read.decide.answers import KINDS, Answer, Kind, PlanLine, verdict_text
+from sharebench.read.decide.answers import Answer, PlanLine, verdict_text
 from sharebench.read.decide.cost import HOURS_PER_MONTH
+from sharebench.read.decide.reasons import KINDS, Kind
 from sharebench.read.grouping import group_by
 from sharebench.read.slo import LATENCY, format_limits
 

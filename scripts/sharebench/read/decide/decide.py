@@ -21,12 +21,13 @@ from sharebench.read.cells.metrics import study_kinds
 from sharebench.read.columns import TableRow, csv_text, read_table, table_frame
 from sharebench.read.decide import advice_text, documented, elsewhere
 from sharebench.read.decide.advice import Demand, Level, Option
-from sharebench.read.decide.answers import Answer, Reason, answer_question, format_choice
+from sharebench.read.decide.answers import Answer, answer_question
 from sharebench.read.decide.capacity import capacity_table, describe_capacity
 from sharebench.read.decide.cost import cost_table
 from sharebench.read.decide.device import DeviceLimits, device_limits
 from sharebench.read.decide.elsewhere import Known
 from sharebench.read.decide.options import Terms, is_alone, known_option, strategy_options
+from sharebench.read.decide.reasons import Reason, format_choice
 from sharebench.read.decide.relative import jobs_answer, mix_answer
 from sharebench.read.decide.rows import DRAM_ACTIVE, SM_ACTIVE, SummaryRow, applying_limits, summary_rows
 from sharebench.read.finished import NoResults

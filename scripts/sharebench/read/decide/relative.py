@@ -9,9 +9,10 @@ import pandas as pd
 from sharebench.model.strategy import Strategy
 from sharebench.read.decide import documented
 from sharebench.read.decide.advice import Demand, Level, Option, advise
-from sharebench.read.decide.answers import MEASURED_ONCE, Answer, Fact, Reason, decided
+from sharebench.read.decide.answers import MEASURED_ONCE, Answer, Fact, decided
 from sharebench.read.decide.documented import MEASURED, Isolation
 from sharebench.read.decide.options import MAX_ISOLATED_GROWTH, measured_level
+from sharebench.read.decide.reasons import Reason
 from sharebench.read.decide.rows import SLOWDOWN, STP, SummaryRow, estimate
 from sharebench.read.grouping import group_by
 from sharebench.read.quantity import format_ends, format_quantity
