@@ -14,7 +14,7 @@ from sharebench.datasets import dataset
 from sharebench.model.records.references import device_name
 from sharebench.model.records.types import Record
 from sharebench.model.spec import Spec, parse_spec
-from sharebench.read.cells.metrics import MEAN, cell_value, optional_metrics, study_kinds
+from sharebench.read.cells.metrics import MEAN, QUANTILES, cell_value, optional_metrics, study_kinds
 from sharebench.read.cells.rows import GROUP_COLUMNS, GroupKey, MeasuredCell, reduce_record, split_by_workload
 from sharebench.read.cells.slowdown import Baseline, Separability, cell_slowdowns
 from sharebench.read.columns import SLO, STREAMS, STUDY_KINDS, TableRow, csv_text, table_frame
@@ -207,6 +207,14 @@ def _values(data: MeasuredData, group: GroupKey, metric: str) -> tuple[list[floa
     return [value for value, _ in known], [place for _, place in known]
 
 
+def _blank_reason(data: MeasuredData, group: GroupKey, metric: str) -> str:
+    if group in data.reasons:
+        return data.reasons[group]
+    if metric == "slowdown":
+        return "no valid baseline"
+    return "too few iterations" if metric in QUANTILES else "0 or not known"
+
+
 def _row(before: MeasuredData, after: MeasuredData, group: GroupKey, metric: str) -> TableRow:
     (old, on_old), (new, on_new) = (_values(data, group, metric) for data in (before, after))
     row: TableRow = {
@@ -219,7 +227,7 @@ def _row(before: MeasuredData, after: MeasuredData, group: GroupKey, metric: str
     }
     if not old or not new:
         without = [data for data, values in ((before, old), (after, new)) if not values]
-        reasons = (f"no value in {data.name}: {data.reasons.get(group, 'too few iterations')}" for data in without)
+        reasons = (f"no value in {data.name}: {_blank_reason(data, group, metric)}" for data in without)
         return row | {"reason": "; ".join(reasons)}
     if single := [data.name for data, values in ((before, old), (after, new)) if len(values) < 2]:
         row["reason"] = f"one value in {' and '.join(single)}"

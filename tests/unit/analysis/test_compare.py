@@ -160,6 +160,12 @@ def test_repeats_with_different_specs_are_refused(before):
     )
 
 
+def test_a_slowdown_without_a_baseline_says_so(tmp_path):
+    rows = compared(*(write(tmp_path / name, baseline="none") for name in ("before", "after")))
+    why = "no value in before: no valid baseline; no value in after: no valid baseline"
+    assert rows["reason"].dropna().to_dict() == {("slowdown", "mps"): why}
+
+
 def test_data_sets_without_common_cells_are_refused(before, tmp_path):
     after = write(tmp_path / "after", baseline="none", replicas=[3])
     with pytest.raises(NotComparable, match="no cells in common"):

@@ -260,3 +260,9 @@ def test_goodput_is_compared_where_a_part_of_the_slo_applies(
     folders = (data_set(tmp_path / name, MPS, slo, ("chat", "matmul")) for name in ("one", "two"))
     goodput = compare(*map(read_data, folders)).set_index(["metric", "workload"]).loc["goodput_total_hz", "ratio"]
     assert goodput.to_dict() == {"chat": 1, **({"matmul": 1} if is_there else {})}
+
+
+def test_goodput_of_0_has_no_ratio_and_says_so(tmp_path: Path) -> None:
+    folders = (data_set(tmp_path / name, MPS, {"ttft_ms": 1.0}) for name in ("one", "two"))
+    row = compare(*map(read_data, folders)).set_index("metric").loc["goodput_total_hz"]
+    assert row["reason"] == "no value in one: 0 or not known; no value in two: 0 or not known"
