@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from unit.plans import find_plan
 
 from sharebench.model.question import ISOLATIONS
 from sharebench.model.strategy import Strategy
@@ -15,7 +16,6 @@ from sharebench.read.decide.advice import (
     Option,
     Plan,
     advise,
-    find_plan,
     first_choice,
     turning_points,
 )

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+from unit.plans import find_plan
 
 from sharebench.model.strategy import Strategy
-from sharebench.read.decide.advice import Demand, Level, Option, advise, find_plan, first_choice, turning_points
+from sharebench.read.decide.advice import Demand, Level, Option, advise, first_choice, turning_points
 from sharebench.read.decide.advice_text import advice_rows
 from sharebench.read.decide.answers import Answer, answer_question
 from sharebench.read.decide.documented import DOCUMENTED, Isolation

@@ -5,8 +5,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from unit.plans import find_plan
 
-from sharebench.read.decide.advice import Demand, Option, find_plan
+from sharebench.read.decide.advice import Demand, Option
 from sharebench.read.decide.capacity import capacity_table
 from sharebench.read.decide.documented import ALONE
 from sharebench.read.decide.options import measured_level

@@ -98,6 +98,8 @@ def test_a_median_within_the_slo_is_named_as_a_median(root: Path, tmp_path: Path
     asked(root, tmp_path)
     with edited_table(tmp_path / "copy/tables/summary.csv") as summary:
         summary[[name for name in summary if "_p95_" in name or "_p99_" in name]] = None
+    with edited_table(tmp_path / "copy/tables/cells.csv") as cells:
+        cells["effective_count"] = 5
     _, text = asked(root, tmp_path, slo=NO_SLO | {"latency_ms": 12}, tenants=4, workloads=["matmul"])
     assert "How sure: only the p50 is known; a longer window_seconds gives the tail." in text
     assert re.search(r"^mps .* not known: only p50$", text, flags=re.MULTILINE)

@@ -4,8 +4,9 @@ import random
 from dataclasses import replace
 
 import pytest
+from unit.plans import find_plan
 
-from sharebench.read.decide.advice import Demand, Level, Option, advise, find_plan, turning_points
+from sharebench.read.decide.advice import Demand, Level, Option, advise, turning_points
 from sharebench.read.decide.answers import answer_question
 from sharebench.read.decide.documented import DOCUMENTED, Isolation
 from sharebench.read.statistics.intervals import Estimate

@@ -14,11 +14,12 @@ from typing import NamedTuple
 
 from sharebench.model.question import ISOLATIONS, MARGIN_PERCENT
 from sharebench.read.decide.documented import Isolation
+from sharebench.read.decide.rows import MAX
 from sharebench.read.grouping import group_by
 from sharebench.read.slo import LATENCY, PART_LABELS, dollars_per_million, percentile_label
 from sharebench.read.statistics.intervals import Estimate
 
-TAIL_PERCENTILES = ("p95", "p99")
+TAIL_PERCENTILES = ("p95", "p99", MAX)
 """Percentiles that hold for nearly all requests; half of the requests exceed a p50."""
 
 
@@ -72,6 +73,8 @@ class Level:
     """The larger number of tenants of which the tails are, where those of this one are not known; 0 if they are."""
     p99: Estimate | None = None
     """The p99 of the latency, if it is known; the `latency` is of the `percentile`."""
+    longest: Estimate | None = None
+    """The longest latency, if it bounds the p95 (`rows.with_longest`)."""
     inverse_latency: Estimate | None = None
     """1 / mean latency in 1/s, for open loads only, whose throughput is the same under every strategy."""
     stream: Mapping[str, tuple[str, Estimate]] = field(default_factory=dict)
@@ -88,6 +91,13 @@ class Level:
     def slo_parts(self, demand: Demand) -> list[JudgedPart]:
         known = {LATENCY: (self.percentile, self.latency), **self.stream}
         return [JudgedPart(part, *known[part], limit) for part, limit in demand.limits.items() if part in known]
+
+    def by_longest(self, demand: Demand) -> Level:
+        """The level, by its longest latency if that is within the SLO and no tail is known."""
+        if self.longest is None or self.percentile in TAIL_PERCENTILES:
+            return self
+        is_within = self.longest.value <= demand.limits.get(LATENCY, 0.0)
+        return replace(self, percentile=MAX, latency=self.longest) if is_within else self
 
     def coarse_parts(self, demand: Demand) -> list[JudgedPart]:
         """The parts of the SLO of which no tail is known."""
@@ -201,11 +211,6 @@ class Plan:
         return Estimate(100 * (ratio.value - 1), low, high, ratio.n)
 
 
-def find_plan(option: Option, demand: Demand) -> Plan:
-    """The strategy's plan that meets the demand, or one without devices and the reason."""
-    return advise([option], demand)[0]
-
-
 def _first_plans(option: Option, demand: Demand) -> list[Plan]:
     """The strategy's plans of the first rank that meets the demand, several of replicas; else why there is none."""
     if found := possible_plans(option, demand):
@@ -234,8 +239,9 @@ def _with_tails(option: Option, level: Level, demand: Demand) -> Level:
 
     More tenants are not faster, so fewer meet it too; but more replicas may be.
     """
+    level = level.by_longest(demand)
     if level.coarse_parts(demand) and not option.has_one_load:
-        for replicas, larger in sorted(option.levels.items()):
+        for replicas, larger in sorted((n, each.by_longest(demand)) for n, each in option.levels.items()):
             if replicas > level.replicas and not larger.lacking(demand) and not larger.exceeding_part(demand):
                 tails = {"percentile": larger.percentile, "latency": larger.latency, "stream": larger.stream}
                 return replace(level, **tails, tails_of=replicas)  # type: ignore[arg-type]
@@ -383,7 +389,9 @@ def turning_points(options: Sequence[Option], demand: Demand) -> list[TurningPoi
     ]
     points = []
     for part, limit in demand.limits.items():
-        judged = (each for option in options for level in option.levels.values() for each in level.slo_parts(demand))
+        levels = [level for option in options for level in option.levels.values()]
+        levels += [level.by_longest(demand.with_limit(LATENCY, math.inf)) for level in levels]
+        judged = (each for level in levels for each in level.slo_parts(demand))
         times = sorted({each.time.value for each in judged if each.part == part})
         # A level meets an SLO equal to its time, but not one just below it.
         lower = [demand.with_limit(part, math.nextafter(mark, 0.0)) for mark in reversed(times) if mark <= limit]

@@ -29,7 +29,7 @@ from sharebench.read.decide.elsewhere import Known
 from sharebench.read.decide.options import Terms, is_alone, known_option, strategy_options
 from sharebench.read.decide.reasons import Reason, format_choice
 from sharebench.read.decide.relative import jobs_answer, mix_answer
-from sharebench.read.decide.rows import DRAM_ACTIVE, SM_ACTIVE, SummaryRow, applying_limits, summary_rows
+from sharebench.read.decide.rows import DRAM_ACTIVE, SM_ACTIVE, SummaryRow, applying_limits, summary_rows, with_longest
 from sharebench.read.finished import NoResults
 from sharebench.read.grouping import group_by
 from sharebench.read.over_one import GroupKey, cell_groups, cells_alone, work_ratio
@@ -100,7 +100,9 @@ def read_results(data: Path, root: Path, others: Sequence[Path] = ()) -> Results
         for each in own
         if not is_control(each.name) and unsupported_reason(kind, entries[each.name], each.access) is None
     }
+    tenants = elsewhere.table(root, "cells")
     rows = [row for row in summary_rows(summary) if not is_control(row.strategy)]
+    rows = rows if tenants is None else with_longest(rows, tenants)
     workloads = config["workload_catalogue"]
     mixed = {name for name, entry in workloads.items() if entry.tenants is not None}
     mixes = [row for row in rows if "+" in row.workload or row.workload in mixed]
@@ -119,12 +121,12 @@ def read_results(data: Path, root: Path, others: Sequence[Path] = ()) -> Results
         mixes=mixes,
         known=elsewhere.known(root, others, config, plain),
         jobs=elsewhere.table(root, "jobs"),
-        over_one=_over_one(elsewhere.table(root, "cells"), config),
+        over_one={} if tenants is None else _over_one(tenants, config),
     )
 
 
-def _over_one(tenants: pd.DataFrame | None, config: StudyConfig) -> dict[GroupKey, float]:
-    groups = {} if tenants is None else cell_groups(tenants, config)
+def _over_one(tenants: pd.DataFrame, config: StudyConfig) -> dict[GroupKey, float]:
+    groups = cell_groups(tenants, config)
     ratios = {key: work_ratio(own, cells_alone(groups, "exclusive", key[1])) for key, own in groups.items()}
     return {key: ratio.value for key, ratio in ratios.items() if ratio}
 

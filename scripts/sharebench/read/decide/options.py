@@ -15,6 +15,7 @@ from sharebench.read.decide.device import DeviceLimits
 from sharebench.read.decide.documented import MEASURED, Isolation
 from sharebench.read.decide.elsewhere import Known
 from sharebench.read.decide.rows import (
+    MAX,
     MEAN,
     SLOWDOWN,
     STP,
@@ -177,6 +178,7 @@ def measured_level(row: SummaryRow, is_open_load: bool = False) -> Level | None:
         performance=documented.NOT_JUDGED,
         inverse_latency=mean and mean.inverse_times(1),
         p99=row.percentile("p99"),
+        longest=row.percentile(MAX),
         stream=known,
         tokens=row.metrics.get(TOKENS),
         mean=row.metrics.get(MEAN),

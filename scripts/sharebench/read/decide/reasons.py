@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple, get_args
 
 from sharebench.core.console import format_count
 from sharebench.read.decide.advice import Choice, Demand, JudgedPart, Level, Plan, TurningPoint, possible_plans
+from sharebench.read.decide.rows import MAX
 from sharebench.read.grouping import group_by
 from sharebench.read.quantity import format_quantity
 from sharebench.read.slo import LATENCY, PART_LABELS
@@ -132,6 +133,8 @@ def certainty(best: Plan, level: Level, demand: Demand) -> list[Reason]:
         text = f"How sure: the 95 % interval of {' and '.join(late)} reaches beyond the SLO."
     elif not parts:
         return []
+    elif any(each.percentile == MAX for each in parts):
+        text = "How sure: within the SLO with every request that was measured."
     elif p99 is not None and p99.value > limit:
         text = f"How sure: the p95 is within the SLO, the p99, {format_quantity(1e3 * p99.value)} ms, is not."
     else:

@@ -1,11 +1,12 @@
 """The rows of summary.csv with their intervals, as decisions read them."""
 
-from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 
+from sharebench.read.cells.rows import GROUP_COLUMNS, NEEDED_COUNT
 from sharebench.read.columns import INTERVAL_SUFFIXES
 from sharebench.read.slo import LATENCY, PART_LABELS
 from sharebench.read.statistics.intervals import Estimate
@@ -18,6 +19,8 @@ PERCENTILES = ("p95", "p99", "p50", "mean")
 
 The p99 of a latency is known of some plans only; a plan must not lose by what is known of it.
 """
+MAX = "max"
+"""The percentile whose value no request exceeds."""
 METRICS = (
     *(f"{part}_{name}_seconds" for part in PART_LABELS for name in PERCENTILES),
     *(TOTAL, TOKENS, GOODPUT, SLOWDOWN, STP, SM_ACTIVE, DRAM_ACTIVE),
@@ -40,7 +43,7 @@ class SummaryRow:
     """The METRICS that are not blank."""
 
     def percentile(self, name: str, part: str = LATENCY) -> Estimate | None:
-        """One of PERCENTILES of a part of an SLO; None where it is blank."""
+        """One of PERCENTILES of a part of an SLO, or MAX (`with_longest`); None where it is blank."""
         return self.metrics.get(f"{part}_{name}_seconds")
 
 
@@ -61,6 +64,26 @@ def summary_rows(table: pd.DataFrame) -> list[SummaryRow]:
         )
         for row in table.to_dict("records")
     ]
+
+
+def with_longest(rows: Sequence[SummaryRow], tenants: pd.DataFrame) -> list[SummaryRow]:
+    """The rows, with the longest latency of those whose p95 it bounds, from the rows of cells.csv.
+
+    It does, with a confidence of 95 %, where none failed and enough are independent, of all repeats together. Tenants
+    of a cell may stall together, so the least of their effective sample sizes counts.
+    """
+    keys, cell = [*GROUP_COLUMNS], ["device", "repeat"]
+    columns = [*keys, *cell, "valid", "latency_max_seconds", "effective_count", "errors", "censored"]
+    valid = tenants.reindex(columns=columns).query("valid == True")
+    longest = valid["latency_max_seconds"].where(valid["errors"] + valid["censored"] == 0)
+    known = {}
+    for key, own in valid.assign(longest=longest).groupby(keys):
+        independent = own.groupby(cell, dropna=False)["effective_count"].min()
+        if own["longest"].notna().all() and independent.sum() >= NEEDED_COUNT["p95"]:
+            end = float(own["longest"].max())
+            known[key] = {f"{LATENCY}_{MAX}_seconds": Estimate(end, end, end, len(independent))}
+    found = (known.get((row.strategy, row.workload, row.tenant_workload, row.replicas), {}) for row in rows)
+    return [replace(row, metrics={**row.metrics, **more}) for row, more in zip(rows, found, strict=True)]
 
 
 def _number(row: Mapping[Hashable, Any], name: str) -> float | None:
