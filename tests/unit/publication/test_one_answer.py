@@ -133,6 +133,17 @@ def test_the_gpus_that_a_device_plugin_cannot_share_so_are_not_advised() -> None
     assert any(each.devices for answer in with_threads for each in answer.plans if each.strategy == "streams")
 
 
+def test_the_plugins_mps_that_was_not_measured_is_not_said_to_bring_nothing() -> None:
+    of_what_was = "the plugin's MPS (mps-limited) was not measured; of what was: "
+    for study, choice in (("jobs", "sequential on 1 GPU"), ("eager", "exclusive on 7 GPUs")):
+        plugin, host = answers(study, deploy="device-plugin", tenants=7)[0], answers(study, tenants=7)[0]
+        assert plugin.headline.startswith(of_what_was) and choice in plugin.headline
+        assert f"it is {choice} (mps-limited was not measured)." in host.texts("scope")[0]
+    isolated = answers("jobs", deploy="device-plugin", isolation="fault")[0]
+    assert not isolated.not_measured, "MPS isolates no faults, with limits or without"
+    assert not any(each.not_measured for each in answers("inference", deploy="device-plugin", tenants=7))
+
+
 def test_faults_of_the_same_publication_count_with_their_source() -> None:
     found = answer_to("load", "yolos-light", {"tenants": 3})
     assert found.strategy == "mps"

@@ -143,6 +143,8 @@ class Option:
     """The other studies that know it; empty if this one does."""
     unavailable: str = ""
     """Why the asker cannot have the strategy; empty if he can."""
+    instead: str = ""
+    """The strategy that he has in its place."""
     beyond_limits: str = ""
     """Which tenants of a mix exceed their limits, or are not known to hold them; empty if none does."""
     hazards: Mapping[int, str] = field(default_factory=dict)

@@ -90,6 +90,8 @@ class Answer:
     facts: Sequence[Fact] = ()
     plans: Sequence[PlanLine] = ()
     """All plans, the best first."""
+    not_measured: str = ""
+    """A strategy that the asker has in place of a measured one, and that was not measured; empty if all were."""
 
     def texts(self, *kinds: Kind) -> list[str]:
         """The reasons of these kinds, in the order of the kinds."""
@@ -206,6 +208,11 @@ def decided(
             nothing = f"{what}{_conditions(demand) or ' that can be had'} brings anything"
         each_or_queue = "a GPU each, or a queue" if best.per_device == 1 else "a queue"
         headline = f"{nothing}; take {plan if replicas else f'{each_or_queue}: {plan}'}"
+    instead = {each.option.instead for each in plans} - {"", *(each.option.strategy for each in plans)}
+    # Without neighbours it is the same as any, and it has no isolation.
+    not_measured = "".join(instead) if demand.tenants > 1 and demand.isolation == "none" else ""
+    if not_measured:
+        headline = f"the plugin's MPS ({not_measured}) was not measured; of what was: {headline}"
     return Answer(
         workload,
         f"{undecided}; ahead: {plan}" if undecided else headline,
@@ -217,6 +224,7 @@ def decided(
         undecided,
         [Fact(f"GPUs for {format_tenants(demand.tenants)}", str(best.devices)), *facts],
         lines,
+        not_measured,
     )
 
 

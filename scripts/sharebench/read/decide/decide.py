@@ -254,7 +254,8 @@ def _choice_elsewhere(other: Answer) -> str:
     if not other.strategy:
         return "there is no answer"
     choice = format_choice((other.strategy, other.devices))
-    return f"no winner is known; ahead is {choice}" if other.undecided else f"it is {choice}"
+    but = f" ({other.not_measured} was not measured)" if other.not_measured else ""
+    return f"no winner is known; ahead is {choice}{but}" if other.undecided else f"it is {choice}{but}"
 
 
 def _more_reasons(

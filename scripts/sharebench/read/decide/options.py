@@ -35,6 +35,10 @@ MAX_ISOLATED_GROWTH = 1.1
 """Tenants count as isolated while their mean latency is at most this many times that of one under the strategy."""
 
 
+PLUGINS_MPS = "mps-limited"
+"""The strategy that is called MPS by NVIDIA's device plugin."""
+
+
 class Terms(NamedTuple):
     """What the asker can have, as in the question."""
 
@@ -110,6 +114,7 @@ def known_option(
         documented.effort(strategy)[0],
         is_sharing=strategy.mechanism != ("exclusive",),
         unavailable=_unavailable_reason(strategy, terms),
+        instead=PLUGINS_MPS if _is_capped(strategy, terms) else "",
         hazards={n: "; ".join(filter(None, found)) for n, found in texts.items() if any(found)},
     )
 
@@ -138,10 +143,16 @@ def _unavailable_reason(strategy: Strategy, terms: Terms) -> str:
         return ""
     if strategy.access is not None:
         return "" if strategy.access == access else f"it was measured with access {strategy.access} (deploy)"
-    if access == "device-plugin" and strategy.mechanism == ("mps",) and not documented.has_limits(strategy):
-        return "the device plugin caps every MPS tenant at 100/N, which is mps-limited (deploy)"
+    if _is_capped(strategy, terms):
+        return f"the device plugin caps every MPS tenant at 100/N, which is {PLUGINS_MPS} (deploy)"
     why = unsupported_reason("kubernetes", strategy, access)
     return f"{why} (deploy)" if why else ""
+
+
+def _is_capped(strategy: Strategy, terms: Terms) -> bool:
+    """Whether it is MPS without limits, and deployed by the device plugin, which sets them."""
+    is_free_mps = strategy.mechanism == ("mps",) and not documented.has_limits(strategy)
+    return terms.deploy == "device-plugin" and strategy.access is None and is_free_mps
 
 
 def _infeasible_reasons(measured: Sequence[SummaryRow]) -> dict[int, str]:
