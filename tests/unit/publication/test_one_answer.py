@@ -208,6 +208,14 @@ def test_only_half_precision_is_cautioned_of_shares_with_wrong_answers_and_by_th
     assert single.strategy == "mps-limited" and not any("cuBLAS" in text for text in single.texts("hazard"))
 
 
+def test_a_share_that_was_excluded_for_wrong_answers_has_a_remedy() -> None:
+    plugin, host = (answers("limits", deploy=deploy, tenants=7)[0] for deploy in ("device-plugin", "auto"))
+    assert plugin.strategy == "exclusive" and host.strategy == "mps"
+    for found in (plugin, host):
+        (why,) = [text for text in found.texts("no plan") if "mps-limited: 7 tenants: output_digest: " in text]
+        assert "with 14.3 % of the SMs cuBLAS 13.1 computed" in why and "(NVIDIA's plugin: `replicas: 8`; " in why
+
+
 def test_a_plan_wins_by_no_percentile_that_is_not_known_of_it() -> None:
     """Of time-slicing on three devices only the p50 is known, and of MPS with limits that its p95 is too long."""
     asked = {"tenants": 7, "slo": NO_SLO | {"latency_ms": 50}}

@@ -88,10 +88,13 @@ def strategy_options(
         sizes = range(1, max(row.replicas for row in measured) + 1)
         infeasible = {n: reason for n in sizes if (reason := device.infeasible(strategy, n))}
         fitting, where = known.memory.get((name, workload), (tenants_in_memory(measured), ""))
+        option = known_option(strategy, levels, known, terms, never_wrong, sizes)
+        # Of cells that were excluded for wrong answers a hazard has the remedy.
+        texts = {n: (why, option.hazards.get(n)) for n, why in (infeasible | _infeasible_reasons(measured)).items()}
         options.append(
             replace(
-                known_option(strategy, levels, known, terms, never_wrong),
-                infeasible=infeasible | _infeasible_reasons(measured),
+                option,
+                infeasible={n: "; ".join(filter(None, found)) for n, found in texts.items()},
                 max_by_memory=fitting,
                 memory_basis=where,
                 has_one_load=one_load,
@@ -101,12 +104,19 @@ def strategy_options(
 
 
 def known_option(
-    strategy: Strategy, levels: Mapping[int, Level], known: Known, terms: Terms, never_wrong: bool
+    strategy: Strategy,
+    levels: Mapping[int, Level],
+    known: Known,
+    terms: Terms,
+    never_wrong: bool,
+    sizes: Sequence[int] = (),
 ) -> Option:
-    """The option with all that does not come from rows of its workload."""
-    # Also with the numbers of tenants that larger ones are judged for.
-    sizes = () if never_wrong else range(1, max(levels, default=0) + 1)
-    texts = {n: (known.wrong_answers.get((strategy.name, n)), wrong_answer(strategy, n)) for n in sizes}
+    """The option with all that does not come from rows of its workload; `sizes` has numbers of tenants without a level.
+
+    Something may be wrong with those, and with the numbers of tenants that larger ones are judged for.
+    """
+    judged = () if never_wrong else range(1, max([*levels, *sizes], default=0) + 1)
+    texts = {n: (known.wrong_answers.get((strategy.name, n)), wrong_answer(strategy, n)) for n in judged}
     return Option(
         strategy.name,
         levels,
