@@ -316,6 +316,12 @@ def test_fewer_jobs_than_were_measured_are_judged_with_the_next_larger_number() 
     assert (found.strategy, found.per_device, found.judged_with) == ("mps", 2, 4)
 
 
+def test_the_speed_of_jobs_is_over_a_queue() -> None:
+    found = answer_to("jobs", "batch-matmul-100000", {"tenants": 7})
+    assert found.texts("gain") == ["Speed over a queue: time-slicing × 0.0760 with 7 tenants."]
+    assert "speed over a queue × 5.50" in found.sentence
+
+
 def test_a_rival_without_an_interval_leaves_the_winner_of_jobs(tmp_path: Path) -> None:
     folder = H200 / "jobs"
     shutil.copytree(folder / "tables", tmp_path / "tables")

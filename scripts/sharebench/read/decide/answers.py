@@ -23,6 +23,7 @@ from sharebench.read.decide.advice import (
 )
 from sharebench.read.decide.cost import HOURS_PER_MONTH
 from sharebench.read.decide.reasons import (
+    GAIN,
     Kind,
     Reason,
     certainty,
@@ -173,14 +174,15 @@ def decided(
     undecided: str,
     facts: Sequence[Fact],
     is_gpu: bool,
+    gain: str = GAIN,
 ) -> Answer:
     """The answer whose first plan is the one to take, if there is a winner; a stand-in's names none.
 
-    `scope` and `more` are reasons besides those that the plans give.
+    `scope` and `more` are reasons besides those that the plans give; `gain` names what gains are over.
     """
     best, lines = plans[0], [_line(each, demand) for each in plans]
     assert best.devices is not None and best.level is not None
-    gains, without = gain_reasons(plans), no_plan_reasons(plans)
+    gains, without = gain_reasons(plans, gain), no_plan_reasons(plans)
     if not is_gpu:
         return Answer(workload, ON_A_STAND_IN, [*gains, *without], undecided=ON_A_STAND_IN, plans=lines)
     reasons = [*hazard_reasons(best), *gains, *(Reason("scope", text) for text in scope)]

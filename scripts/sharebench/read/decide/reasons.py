@@ -13,6 +13,7 @@ from sharebench.read.slo import LATENCY, PART_LABELS
 
 MAX_NAMED = 4
 """The largest number of strategies that a sentence names."""
+GAIN = "Throughput over one tenant alone"
 Kind = Literal["hazard", "gain", "scope", "tie", "devices", "no plan", "change", "certainty"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 """A `hazard` of what is advised; what sharing gains, where it is nothing; a caveat of the `scope`; strategies as good
@@ -35,15 +36,15 @@ def hazard_reasons(best: Plan) -> list[Reason]:
     return [Reason("hazard", f"Caution: {text}.") for text in found]
 
 
-def gain_reasons(plans: Sequence[Plan]) -> list[Reason]:
-    """What sharing gains, for the plans that bring nothing."""
+def gain_reasons(plans: Sequence[Plan], what: str = GAIN) -> list[Reason]:
+    """What sharing gains, and over what, for the plans that bring nothing."""
     vain = [
         f"{each.option.strategy} × {format_quantity(each.level.gain)} with {format_tenants(each.level.replicas)}"
         for each in plans
         if each.brings_nothing and each.level and each.level.gain is not None
     ]
-    is_faster = any(each.option.has_one_load and each.level and each.level.inverse_latency for each in plans)
-    what = "Mean latency of one alone over theirs" if is_faster else "Throughput over one tenant alone"
+    if any(each.option.has_one_load and each.level and each.level.inverse_latency for each in plans):
+        what = "Mean latency of one alone over theirs"
     return [Reason("gain", f"{what}: {', '.join(vain)}.")] if vain else []
 
 

@@ -12,13 +12,14 @@ from sharebench.read.decide.advice import Demand, Level, Option, advise
 from sharebench.read.decide.answers import MEASURED_ONCE, Answer, Fact, decided
 from sharebench.read.decide.documented import MEASURED, Isolation
 from sharebench.read.decide.options import MAX_ISOLATED_GROWTH, measured_level
-from sharebench.read.decide.reasons import Reason
+from sharebench.read.decide.reasons import GAIN, Reason
 from sharebench.read.decide.rows import SLOWDOWN, STP, SummaryRow, estimate
 from sharebench.read.grouping import group_by
 from sharebench.read.quantity import format_ends, format_quantity
 from sharebench.read.slo import format_limits
 from sharebench.read.statistics.intervals import Estimate
 
+OVER_A_QUEUE = "speed over a queue"
 ONE = Estimate(1.0, 1.0, 1.0)
 Shared = Callable[[Strategy, Mapping[int, Level]], Option]
 """Makes the option of a strategy from its levels."""
@@ -98,7 +99,7 @@ def jobs_answer(
         options.append(shared(strategy, _level(jobs, speedup, documented.performance_isolation(strategy))))
     left_out = {*known["strategy"]} - {*known.loc[known["replicas"] == jobs, "strategy"]}
     sizes = (min(jobs, demand.tenants), jobs)
-    return _answer(workload, options, demand, sizes, left_out, "speed of a queue", {}, is_gpu)
+    return _answer(workload, options, demand, sizes, left_out, OVER_A_QUEUE, {}, is_gpu, OVER_A_QUEUE.capitalize())
 
 
 def _nearest_size(sizes: Collection[int], demand: Demand) -> int:
@@ -142,6 +143,7 @@ def _answer(
     work: str,
     facts: Mapping[str, Sequence[Fact]],
     is_gpu: bool,
+    gain: str = GAIN,
 ) -> Answer:
     tenants, measured = sizes
     asked, demand = demand, Demand(tenants, isolation=demand.isolation, margin_percent=demand.margin_percent)
@@ -159,4 +161,4 @@ def _answer(
     found = [Fact(work, f"× {format_quantity(together.value)}", format_ends(together.low, together.high))]
     found = [] if together == ONE else [*found, *facts.get(best.option.strategy, ())]
     more = _unanswered_reasons(asked, measured, left_out)
-    return decided(workload, plans, demand, (), more, undecided, found, is_gpu)
+    return decided(workload, plans, demand, (), more, undecided, found, is_gpu, gain)
