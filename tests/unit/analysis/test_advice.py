@@ -17,11 +17,11 @@ from sharebench.read.decide.advice import (
     Plan,
     advise,
     first_choice,
-    turning_points,
 )
 from sharebench.read.decide.advice_text import advice_rows
 from sharebench.read.decide.answers import answer_question
 from sharebench.read.decide.documented import ALONE, DOCUMENTED, MEASURED, UNKNOWN, Isolation
+from sharebench.read.decide.turning import turning_points
 from sharebench.read.statistics.intervals import Estimate
 
 YES, NO = Isolation(True, DOCUMENTED, "documented"), Isolation(False, MEASURED, "measured")

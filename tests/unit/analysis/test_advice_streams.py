@@ -7,11 +7,12 @@ import pytest
 from unit.plans import find_plan
 
 from sharebench.model.strategy import Strategy
-from sharebench.read.decide.advice import Demand, Level, Option, advise, first_choice, turning_points
+from sharebench.read.decide.advice import Demand, Level, Option, advise, first_choice
 from sharebench.read.decide.advice_text import advice_rows
 from sharebench.read.decide.answers import Answer, answer_question
 from sharebench.read.decide.documented import DOCUMENTED, Isolation
 from sharebench.read.decide.rows import applying_limits, summary_rows
+from sharebench.read.decide.turning import turning_points
 from sharebench.read.statistics.intervals import Estimate
 
 NO = Isolation(False, DOCUMENTED, "documented")

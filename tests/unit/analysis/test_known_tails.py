@@ -8,11 +8,12 @@ import pandas as pd
 import pytest
 from unit.plans import find_plan
 
-from sharebench.read.decide.advice import Demand, Level, Option, turning_points
+from sharebench.read.decide.advice import Demand, Level, Option
 from sharebench.read.decide.answers import answer_question
 from sharebench.read.decide.capacity import capacity_table
 from sharebench.read.decide.documented import ALONE
 from sharebench.read.decide.rows import summary_rows, with_longest
+from sharebench.read.decide.turning import turning_points
 from sharebench.read.statistics.intervals import Estimate
 
 KEY = {"strategy": "mps", "workload": "w", "tenant_workload": "w", "replicas": 2}

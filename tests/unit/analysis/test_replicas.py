@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 from unit.plans import find_plan
 
-from sharebench.read.decide.advice import Demand, Level, Option, advise, turning_points
+from sharebench.read.decide.advice import Demand, Level, Option, advise
 from sharebench.read.decide.answers import answer_question
 from sharebench.read.decide.documented import DOCUMENTED, Isolation
+from sharebench.read.decide.turning import turning_points
 from sharebench.read.statistics.intervals import Estimate
 
 NO = Isolation(False, DOCUMENTED, "documented")

@@ -19,7 +19,6 @@ from sharebench.read.decide.advice import (
     Plan,
     advise,
     could_gain,
-    turning_points,
 )
 from sharebench.read.decide.cost import HOURS_PER_MONTH
 from sharebench.read.decide.reasons import (
@@ -37,6 +36,7 @@ from sharebench.read.decide.reasons import (
     tie_reasons,
     unsure_parts,
 )
+from sharebench.read.decide.turning import turning_points
 from sharebench.read.quantity import format_ends, format_quantity
 from sharebench.read.slo import format_limits, percentile_label
 

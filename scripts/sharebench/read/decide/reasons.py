@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 
 from sharebench.core.console import format_count
-from sharebench.read.decide.advice import Choice, Demand, JudgedPart, Level, Plan, TurningPoint, possible_plans
+from sharebench.read.decide.advice import Choice, Demand, JudgedPart, Level, Plan, possible_plans
 from sharebench.read.decide.rows import MAX
+from sharebench.read.decide.turning import TurningPoint
 from sharebench.read.grouping import group_by
 from sharebench.read.quantity import format_quantity
 from sharebench.read.slo import LATENCY, PART_LABELS
