@@ -243,4 +243,4 @@ def test_a_workload_that_is_only_the_baseline_of_mixes_leaves_no_choice(root: Pa
     shutil.copy(root / "manifest.json", folder)
     table, text = asked(root, tmp_path)
     assert table.empty
-    assert "none: except tests of promises, nothing was run under a strategy that shares" in text
+    assert "none: except faults and tests of promises, nothing was run under a strategy that shares\n" in text

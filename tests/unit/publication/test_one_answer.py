@@ -151,6 +151,14 @@ def test_faults_of_the_same_publication_count_with_their_source() -> None:
     assert "measured in h200/faults, h200/faults-again, h200/faults-mps: 11 of 11 neighbours died" in caution
 
 
+def test_faults_alone_are_no_advice_but_count_for_a_study_of_loads() -> None:
+    text = decide.answer(read("faults"), QUESTION).for_terminal()
+    assert re.sub(r"\s+", " ", text).endswith(
+        "none: except faults and tests of promises, nothing was run under a strategy that shares; its faults "
+        "(tables/isolation.csv) count for a study of loads: advise LOADS FAULTS --isolation fault"
+    )
+
+
 def test_the_plugins_mps_and_that_of_a_host_have_one_name_but_share_no_faults_and_no_answers(tmp_path: Path) -> None:
     (caution,) = answer_to("pods", "resnet50-graph", {"tenants": 3}).texts("hazard")
     assert "documented: a fatal fault is reported to every client" in caution and "measured" not in caution

@@ -17,7 +17,8 @@ from sharebench.read.grouping import group_by
 from sharebench.read.slo import LATENCY, format_limits
 
 HOLDS_LABELS = {None: "unknown", True: "yes", False: "no"}
-NO_ADVICE = "none: except tests of promises, nothing was run under a strategy that shares"
+NO_ADVICE = "none: except faults and tests of promises, nothing was run under a strategy that shares"
+FAULTS_COUNT = "its faults (tables/isolation.csv) count for a study of loads: advise LOADS FAULTS --isolation fault"
 
 
 def describe_question(demand: Demand, slo: str) -> str:
@@ -78,19 +79,22 @@ def _row(plan: Plan, demand: Demand, strategy: Strategy) -> TableRow:
     }
 
 
-def advice_markdown(answers: Sequence[Answer], caption: str) -> str:
-    """tables/advice.md: an item for each workload with one for each reason, then the tables of strategies."""
+def advice_markdown(answers: Sequence[Answer], caption: str, none: str = NO_ADVICE) -> str:
+    """tables/advice.md: an item for each workload with one for each reason, then the tables of strategies.
+
+    `none` stands in place of no answer.
+    """
     items = ["\n  - ".join([f"- {each.sentence}", *_reason_lines(each)]) for each in answers]
     tables = [line for each in answers for line in ("", f"{each.workload}:", "", _table(each, "pipe"))]
-    return "\n".join([caption, "", *(items or [f"- {NO_ADVICE}"]), *tables, ""])
+    return "\n".join([caption, "", *(items or [f"- {none}"]), *tables, ""])
 
 
-def advice_for_terminal(answers: Sequence[Answer], caption: str) -> str:
+def advice_for_terminal(answers: Sequence[Answer], caption: str, none: str = NO_ADVICE) -> str:
     """A sentence for each workload; of a single one its strategies and the reasons too."""
     lines = [*wrap_text(caption), ""]
     cautions = _by_workloads(answers, "hazard")
     lines += [line for text in cautions for line in wrap_text(text)] + [""] * bool(cautions)
-    lines += [line for each in answers for line in wrap_text(each.sentence)] or wrap_text(NO_ADVICE)
+    lines += [line for each in answers for line in wrap_text(each.sentence)] or wrap_text(none)
     if len(answers) > 1:
         lines += [line for text in _by_workloads(answers, "scope") for line in wrap_text(text, "- ")]
     elif answers:

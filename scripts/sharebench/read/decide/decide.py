@@ -62,6 +62,8 @@ class Results:
     """The rows of mixes and pairs, one for each kind of tenant."""
     known: Known
     """What this study and further ones found."""
+    has_faults: bool
+    """Whether this study tested faults."""
     jobs: pd.DataFrame | None
     """tables/jobs.csv, if there is one."""
     over_one: Mapping[GroupKey, float]
@@ -120,6 +122,7 @@ def read_results(data: Path, root: Path, others: Sequence[Path] = ()) -> Results
         summary=plain,
         mixes=mixes,
         known=elsewhere.known(root, others, config, plain),
+        has_faults=elsewhere.table(root, "isolation") is not None,
         jobs=elsewhere.table(root, "jobs"),
         over_one={} if tenants is None else _over_one(tenants, config),
     )
@@ -149,9 +152,11 @@ class Answered(NamedTuple):
     tables: Mapping[str, pd.DataFrame]
     answers: Sequence[Answer]
     caption: str
+    none: str
+    """What is said where there is no answer."""
 
     def for_terminal(self) -> str:
-        return advice_text.advice_for_terminal(self.answers, self.caption)
+        return advice_text.advice_for_terminal(self.answers, self.caption, self.none)
 
 
 def write_answer(results: Results, question: Question) -> str:
@@ -159,7 +164,8 @@ def write_answer(results: Results, question: Question) -> str:
     answered, folder = answer(results, question), results.root / "tables"
     for name, table in answered.tables.items():
         replace_atomically(folder / f"{name}.csv", csv_text(table))
-    replace_atomically(folder / "advice.md", advice_text.advice_markdown(answered.answers, answered.caption))
+    texts = answered.answers, answered.caption, answered.none
+    replace_atomically(folder / "advice.md", advice_text.advice_markdown(*texts))
     answers = [asdict(each) | {"sentence": each.sentence} for each in answered.answers]
     decision = {"caption": answered.caption, "margin_percent": question["margin_percent"], "answers": answers}
     write_json(folder / "advice.json", decision)
@@ -202,7 +208,8 @@ def answer(results: Results, question: Question) -> Answered:
     asked_for = advice_text.describe_question(demand, format_slo(question["slo"]))
     advice = table_frame("advice", rows, studies=studies)
     tables = {"cost": cost, "capacity": capacity, "advice": advice}
-    return Answered(tables, answers, f"Advice for {asked_for}, from {results.name}")
+    none = f"{advice_text.NO_ADVICE}; {advice_text.FAULTS_COUNT}" if results.has_faults else advice_text.NO_ADVICE
+    return Answered(tables, answers, f"Advice for {asked_for}, from {results.name}", none)
 
 
 def _answers(
