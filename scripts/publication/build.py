@@ -122,9 +122,8 @@ def write(root: Path, made: Path, out: Path, workers: int = 1) -> None:
 
 def _draw(documents: DocumentSet, out: Path, workers: int) -> None:
     filler, images = documents.filler, out / REPOSITORY / IMAGE_FOLDER
-    devices = list(dict.fromkeys(data.device["product"] for data in filler.data_sets.values()))
     with theme():
-        page = cross_checks.draw_ratios(documents.ratios, devices)
+        page = cross_checks.draw_ratios(documents.ratios)
         save(page, out, "theirs")
         save(page, images, "ours-and-theirs", ("svg",))
     jobs = []
@@ -164,7 +163,7 @@ def draw_numbers(finding: Finding, filler: Filler, target: Path) -> None:
             figure.title,
             [filler.data_sets[figure.of].device["product"]],
             1,
-            "Bars are 95 % intervals; a mark without one was measured once.",
+            "Bars are 95 % intervals, where there are any; some are shorter than their mark.",
             x_label=figure.axis,
             panel_inches=ROW_INCHES * (len(numbers) + 1),
         )

@@ -41,6 +41,8 @@ class PublishedRatio:
     note: str
     reading_percent: float = 0
     """The error of the published number, which was read off a plot or comes from one run."""
+    products: tuple[str, ...] = ()
+    """The devices that ours was measured on."""
 
     @property
     def theirs_range(self) -> tuple[float, float]:
@@ -94,7 +96,8 @@ def published_ratios(source: Source, filler: Filler) -> list[PublishedRatio]:
         is_there = all(alias in filler.data_sets for alias in entry.data)
         ours = filler.evaluate(where, entry.ours, {}) if is_there else None
         note = filler.render(where, entry.note) if is_there else ""
-        found.append(PublishedRatio(entry.what, entry.source, theirs, ours, note, entry.reading_percent))
+        products = tuple(filler.data_sets[alias].device["product"] for alias in entry.data) if is_there else ()
+        found.append(PublishedRatio(entry.what, entry.source, theirs, ours, note, entry.reading_percent, products))
     return found
 
 
@@ -126,15 +129,15 @@ def ratios_frame(found: Sequence[PublishedRatio]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def draw_ratios(found: Sequence[PublishedRatio], devices: Sequence[str]) -> Sheet:
+def draw_ratios(found: Sequence[PublishedRatio]) -> Sheet:
     """A figure with one line for each published number that we have measured too."""
     measured = [(pair, pair.ours) for pair in found if pair.ours is not None]
     page = sheet(
         TITLE,
-        [f"ours: {device}" for device in devices],
+        [f"ours: {product}" for product in dict.fromkeys(name for pair, _ in measured for name in pair.products)],
         1,
         "Other devices, drivers and ways of measuring: a published number outside our interval need not be "
-        "wrong. A mark without a bar was measured once.",
+        "wrong. Some bars are shorter than their mark.",
         x_label="Ratio to each side's own baseline",
         legend=[
             Line2D([], [], color=BLUE, marker="o", ls="-", label="ours, with 95 % interval"),

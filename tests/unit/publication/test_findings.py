@@ -267,6 +267,17 @@ def test_a_finding_without_a_figure_of_its_study_draws_its_own_numbers(tmp_path:
     build.draw_numbers(found, texts, tmp_path / "turns")
     svg = (tmp_path / "turns.svg").read_text(encoding="utf-8")
     assert "turns over MPS: 2" in svg and "NVIDIA H200" in svg
+    assert "measured once" not in svg, "bars may be hidden by their marks"
+
+
+def test_the_published_ratios_name_the_devices_of_their_rows_only() -> None:
+    pairs = [
+        PublishedRatio("one", "who", 2.0, Number(2.1), "", products=("NVIDIA H200",)),
+        PublishedRatio("two", "who", 2.0, None, "", products=("NVIDIA H100",)),
+    ]
+    page = cross_checks.draw_ratios(pairs)
+    texts = [text.get_text() for text in page.figure.texts]
+    assert any("ours: NVIDIA H200" in text for text in texts) and not any("H100" in text for text in texts), texts
 
 
 def baselines_on(tmp_path: Path, one: str, two: str) -> dict[str, DataSet]:
