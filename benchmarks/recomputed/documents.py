@@ -1,6 +1,7 @@
 """The numbers of README.md, docs/which-strategy.md and docs/findings.md, recomputed from the raw records."""
 
 import math
+from collections.abc import Sequence
 
 from benchmarks.recomputed.records import (
     ALONE,
@@ -15,6 +16,7 @@ from benchmarks.recomputed.records import (
     mean_seconds,
     over_alone,
     paired,
+    percentile,
     progress,
     rate_hz,
     ratio_to_alone,
@@ -24,22 +26,36 @@ from benchmarks.recomputed.records import (
     speedup,
     tokens_hz,
     tpot_seconds,
+    with_ends,
 )
 
 SHARED = ("time-slicing", "mps", "mps-limited", "streams")
 STEADY_RATIO = 1.1
 
 
-def count_died(strategy: str, *kinds: str) -> Expected:
+def count_died(
+    strategy: str, *kinds: str, aliases: Sequence[str] = ("faults", "faults_again", "faults_mps")
+) -> Expected:
     """Victims that failed, and all victims."""
     ends = []
-    for alias in ("faults", "faults_again", "faults_mps"):
+    for alias in aliases:
         for cell in read_cells(data_set(alias)):
             fault = cell["fault"]
             if cell["strategy"] == strategy and fault and fault["happened"] and (not kinds or fault["kind"] in kinds):
                 victims = (each for index, each in enumerate(cell["tenants"]) if index != fault["aggressor"])
                 ends += [each["status"] != "ok" for each in victims]
     return [str(sum(ends)), str(len(ends))]
+
+
+def hang_ratio() -> str:
+    """Mean latency next to a hanging tenant under time-slicing over that before, without the slot before the hang."""
+    (cell,) = select(data_set("faults"), "time-slicing", "fault-spin+matmul-256-graph", 2)
+    (line,) = (each["timeline"] for each in cell["tenants"] if each["index"] != cell["fault"]["aggressor"])
+    first = round(cell["fault"]["at_seconds"] / line["slot_seconds"])
+    before, during = (
+        sum(line["sum_seconds"][part]) / sum(line["count"][part]) for part in (slice(first - 1), slice(first, None))
+    )
+    return digits(during / before)
 
 
 def shared_memory(*strategies: str) -> Expected:
@@ -99,12 +115,25 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
         llm.append(over_alone(servers, strategy, "vllm-concurrency-16", 4, ratio_to_alone(tpot_seconds))[0])
     single = [cell for each in (*ALONE, "mps") for cell in select(servers, each, "vllm-concurrency-16", 1)]
     active = sorted(cell["telemetry"]["sm_active_mean_percent"] for cell in single)
-    light = [digits(slowdown(services, each, "yolos-light", n)[0]) for each, n in zip(SHARED, (3, 7, 7), strict=False)]
+    light: Expected = [
+        1e3 * interval(select(services, each, "yolos-light", n), percentile(share))[0]
+        for each, n, share in (
+            ("time-slicing", 3, 0.5),
+            ("mps", 7, 0.95),
+            ("mps-limited", 3, 0.95),
+            ("mps-limited", 7, 0.95),
+        )
+    ]
+    wider = [paired(name, ("mps-limited-200", "bert", 7), ("mps", "bert", 7), rate_hz) for name in (main, again)]
+    berts = {cell["device"] for name in (main, again) for cell in select(name, "mps-limited-200", "bert", 7)}
+    training = [progress(pairs, each, "training-4096+training-4096", 2, "training-4096") for each in SHARED[:2]]
+    huge = [progress(main, each, names["matmul 16384"], 7)[0] for each in (*SHARED[:3], "mps-limited-200")]
     copies = [(digits(slowdown(main, each, "yolos-graph", 7)[0]), work["YOLOS", each]) for each in SHARED[:3]]
     jobs = [digits(speedup(data_set("jobs"), each, "batch-matmul-100000", 4)[0]) for each in SHARED[:2]]
     below = [str(sum(p < 0.05 for p in latencies)), "5", f"{0.05 * len(latencies):.1f}"]
     assert min(holm(latencies)) > 0.05 and count_wrong("mps")[0] == "0"
     table, measured, which = ("README.md", "main"), ("README.md", "measured"), ("docs/which-strategy.md", "which")
+    exceptions = ("docs/which-strategy.md", "exceptions")
     notes = ("published/h200/README.md", "main-notes")
     return {(*table, f"| {label}"): printed for label, (printed, _) in rows.items()} | {
         (*table, "<sub>"): [str(repeats)],
@@ -113,6 +142,7 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
         (*measured, "- **Small"): [
             work[label, each] for each in ("mps", "time-slicing") for label in ("YOLOS", "ResNet")
         ],
+        (*measured, "- **A workload"): [digits(min(huge)), digits(max(huge))],
         (*measured, "- **One big"): [f"{big['mps']:.0f}", digits(big["time-slicing"]), digits(big["mps-limited"])],
         (*measured, "- **MPS does"): [
             *count_died("mps", "killed"),
@@ -127,7 +157,14 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
         (*which, "| LLM"): llm,
         (*which, "LLM servers"): [f"{active[0]:.0f}", f"{active[-1]:.0f}"],
         (*which, "| batch"): [*jobs],
-        (*which, "| tenants that"): [*count_died("time-slicing"), *count_died("mps", "killed")],
+        (*which, "| tenants that"): [
+            *count_died("time-slicing"),
+            hang_ratio(),
+            *count_died("mps", "killed"),
+            *count_died("mps-limited", "killed", "illegal-address", aliases=["promised"]),
+        ],
         (*which, "| untrusted"): shared_memory("mps", "mps-limited"),
-        (*which, "| light"): [*light],
+        (*which, "| light"): light,
+        (*exceptions, "- **BERT"): [*with_ends(*wider), str(len(berts))],
+        (*exceptions, "- **So are two"): [*with_ends(*training), "5"],
     }

@@ -92,6 +92,19 @@ def rate_hz(cell: Record) -> float:
     return sum(int(each["count"]) for each in cell["tenants"]) / window_seconds(cell)
 
 
+def percentile(share: float) -> Metric:
+    """A percentile of the latencies of all tenants, from their histograms, whose bucket i ends at 2^(i/64) µs."""
+
+    def own(cell: Record) -> float:
+        counts = np.zeros(2000, dtype=int)
+        for tenant in cell["tenants"]:
+            counts[[int(index) for index in tenant["histogram"]]] += [*tenant["histogram"].values()]
+        reached = np.searchsorted(np.cumsum(counts), share * counts.sum())
+        return float(1e-6 * 2 ** ((reached - 0.5) / 64))
+
+    return own
+
+
 def tokens_hz(cell: Record) -> float:
     return sum(int(each["output_tokens"]["count"]) for each in cell["tenants"]) / window_seconds(cell)
 
@@ -157,14 +170,14 @@ def slowdown(name: str, strategy: str, workload: str, replicas: int, of: str = "
     return over_alone(name, strategy, workload, replicas, own, of)
 
 
-def progress(name: str, strategy: str, workload: str, replicas: int) -> Interval:
+def progress(name: str, strategy: str, workload: str, replicas: int, of: str = "") -> Interval:
     """Throughput in units of that of one tenant alone."""
 
     def own(cell: Record, alone: Alone) -> float:
         rates = (float(each["count"]) / float(each["sum_seconds"]) for each in cell["tenants"])
         return alone(mean_seconds) * sum(rates)
 
-    return over_alone(name, strategy, workload, replicas, own)
+    return over_alone(name, strategy, workload, replicas, own, of)
 
 
 def ratio_to_alone(metric: Metric) -> Callable[[Record, Alone], float]:

@@ -46,7 +46,9 @@ ROWS: dict[str, list[Question]] = {
     "batch jobs of short kernels": [("jobs", "batch-matmul-100000", {"tenants": 4})],
     "tenants that may crash": [("load", "yolos-light", {"tenants": 3, "isolation": "fault"})],
     "untrusted tenants": [("inference", "yolos-graph", {"isolation": "performance"})],
-    "light services with a latency SLO (50 ms)": [("load", "yolos-light", {"tenants": 7, "slo": {"latency_ms": 50}})],
+    "light services with a latency SLO (p95 within 50 ms)": [
+        ("load", "yolos-light", {"tenants": 7, "slo": {"latency_ms": 50}})
+    ],
 }
 BULLETS: dict[str, list[Question]] = {
     "Small models next to copies of themselves: MPS.": COPIES,
