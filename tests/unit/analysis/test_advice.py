@@ -58,8 +58,8 @@ def test_fewest_devices_within_the_slo() -> None:
 
 
 def test_no_plan_gains_by_the_larger_number_of_tenants_that_it_is_judged_with() -> None:
-    alone = replace(EXCLUSIVE.levels[1], gain=1.0)
-    shared = replace(level(3, 0.1, 25), gain=2.3)
+    alone = replace(EXCLUSIVE.levels[1], gain=Estimate(1.0))
+    shared = replace(level(3, 0.1, 25), gain=Estimate(2.3))
     options = [replace(EXCLUSIVE, levels={1: alone}), option("mps-limited", shared, effort=3)]
     assert first_choice(advise(options, Demand(1))) == ("exclusive", 1)
     assert first_choice(advise(options, Demand(2))) == ("mps-limited", 1)
@@ -154,13 +154,28 @@ def widened(known: Estimate | None, draw: random.Random) -> Estimate | None:
 
 
 def test_sharing_that_brings_less_than_the_margin_goes_after_a_gpu_each() -> None:
-    alone = replace(EXCLUSIVE, levels={1: replace(EXCLUSIVE.levels[1], gain=1.0)})
-    vain, gaining = (option(f"× {gain}", replace(level(5, 0.1, 20), gain=gain)) for gain in (1.04, 1.06))
+    alone = replace(EXCLUSIVE, levels={1: replace(EXCLUSIVE.levels[1], gain=Estimate(1.0))})
+    vain, gaining = (option(f"× {gain}", replace(level(5, 0.1, 20), gain=Estimate(gain))) for gain in (1.04, 1.06))
     assert strategies(advise([vain, alone], Demand(5))) == ["exclusive", "× 1.04"]
     assert strategies(advise([gaining, alone], Demand(5))) == ["× 1.06", "exclusive"]
     assert strategies(advise([gaining, alone], Demand(5, margin_percent=10))) == ["exclusive", "× 1.06"]
-    both = option("both", *vain.levels.values(), replace(level(3, 0.1, 20), gain=1.4))
+    both = option("both", *vain.levels.values(), replace(level(3, 0.1, 20), gain=Estimate(1.4)))
     assert devices(advise([both, alone], Demand(5)))["both"] == 2, "with fewer tenants on each it brings something"
+
+
+def test_sharing_whose_gain_may_be_none_is_ahead_but_not_certain() -> None:
+    """BERT under time-slicing with fault isolation, whose baseline is noisy."""
+    gain = Estimate(1.56, 0.92, 2.63)
+    shared = option("time-slicing", replace(level(5, 0.1, 20), gain=gain, slowdown=gain))
+    alone = replace(EXCLUSIVE, levels={1: replace(EXCLUSIVE.levels[1], mean=Estimate(0.09))})
+    found = answer_question("w", [shared, alone], Demand(5))
+    why = "not certain that sharing brings anything (× 1.56, 0.920 to 2.63)"
+    assert (found.strategy, found.undecided) == ("time-slicing", why) and found.headline.startswith(f"{why}; ahead: ")
+    assert ("per GPU", "20.0/s", "× 1.56 of one alone, 0.920 to 2.63") in found.facts
+    (change,) = [text for text in answer_question("w", [shared, alone], Demand(1)).texts("change") if "2 ten" in text]
+    assert change == "with 2 tenants it is time-slicing on 1 GPU, not certain"
+    surely = replace(shared, levels={5: replace(shared.levels[5], gain=Estimate(1.56, 1.0, 2.4))})
+    assert answer_question("w", [surely, alone], Demand(5)).undecided == ""
 
 
 def test_under_an_open_load_lower_latency_goes_first() -> None:
@@ -217,7 +232,7 @@ def test_a_reason_against_fewer_devices_is_of_all_that_was_measured() -> None:
     [reason] = answer_question("w", [EXCLUSIVE, mps], Demand(5, {"latency": 0.2})).texts("devices")
     assert reason == "Fewer devices are not known to keep the SLO: mps on 1 (only the p50 is known)."
     mps = option("mps", level(3, 0.1, 20), level(5, 0.3, 20))
-    vain = option("time-slicing", replace(level(5, 0.15, 9), gain=0.9))
+    vain = option("time-slicing", replace(level(5, 0.15, 9), gain=Estimate(0.9)))
     [reason] = answer_question("w", [EXCLUSIVE, mps, vain], Demand(5, {"latency": 0.2})).texts("devices")
     assert reason == (
         "Sharing brings nothing with time-slicing on 1. Nothing else that was measured serves 5 tenants on "

@@ -51,7 +51,10 @@ def test_the_answer_names_strategy_reason_change_and_confidence(root: Path, tmp_
     table, text = asked(root, tmp_path, slo=NO_SLO | {"latency_ms": 12}, tenants=4, price_per_hour=2.0)
     flat = re.sub(r"\s+", " ", text)
     assert "matmul: take mps on 1 GPU instead of 4: a month $1,440 (720 h" in flat
-    assert re.search(r"mean latency [\d.]+ ms \(× [\d.]+ of one alone\), p95 .* per GPU [\d.]+/s \(× [\d.]+ of", flat)
+    assert re.search(
+        r"mean latency [\d.]+ ms \(× [\d.]+ of one alone, [\d.]+ to [\d.]+\), p95 .* per GPU [\d.]+/s \(× [\d.]+ of",
+        flat,
+    )
     assert re.match(r"with an SLO below [\d.]+ ms it is", reasons(tmp_path, "matmul", "change")[0])
     assert re.match(
         r"How sure: (within the SLO with|the 95 % interval of)", reasons(tmp_path, "matmul", "certainty")[0]

@@ -11,6 +11,7 @@ from sharebench.read.decide import documented, elsewhere
 from sharebench.read.decide.device import DeviceLimits, device_limits
 from sharebench.read.decide.options import strategy_options
 from sharebench.read.decide.rows import summary_rows
+from sharebench.read.statistics.intervals import Estimate
 
 A100 = DeviceLimits("nvidia", 7)
 
@@ -111,7 +112,7 @@ def test_surviving_a_device_fault_proves_isolation() -> None:
 def test_replicas_gain_by_requests_or_by_latency(is_open_load: bool, one_load: bool, gain: float) -> None:
     # Each of four has a quarter of the load of one alone: even as fast as it, they would have an stp of 4.
     four = row(4, "ok") | {"strategy": "mps", "stp": 4.0, "slowdown": 0.4}
-    over_one = {("mps", "w", 4): 1.2}
+    over_one = {("mps", "w", 4): Estimate(1.2)}
     (mps,) = strategy_options(
         "w",
         summary_rows(pd.DataFrame([four])),
@@ -122,7 +123,8 @@ def test_replicas_gain_by_requests_or_by_latency(is_open_load: bool, one_load: b
         one_load=one_load,
         over_one=over_one,
     )
-    assert mps.levels[4].gain == pytest.approx(gain) and mps.has_one_load == one_load
+    found = mps.levels[4].gain
+    assert found is not None and found.value == pytest.approx(gain) and mps.has_one_load == one_load
 
 
 def test_replicas_under_an_open_load_have_no_gain_by_requests() -> None:
@@ -130,7 +132,7 @@ def test_replicas_under_an_open_load_have_no_gain_by_requests() -> None:
     four = alone | {"strategy": "mps", "replicas": 4}
     strategies = {name: strategy(name) for name in ("exclusive", "mps")}
     summary = summary_rows(pd.DataFrame([alone, four]))
-    over_one = {(name, "w", n): 1.0 for name, n in (("exclusive", 1), ("mps", 4))}
+    over_one = {(name, "w", n): Estimate(1.0) for name, n in (("exclusive", 1), ("mps", 4))}
     found = strategy_options("w", summary, strategies, A100, NOTHING, True, one_load=True, over_one=over_one)
     assert [level.gain for each in found for level in each.levels.values()] == [None, None]
 

@@ -30,7 +30,7 @@ def option(name: str, gains: dict[int, float], *, is_open: bool = False) -> Opti
             near(ALONE_HZ if is_open else ALONE_HZ * gain),
             NO,
             inverse_latency=near(gain / ALONE_SECONDS) if is_open else None,
-            gain=gain,
+            gain=Estimate(gain),
         )
         for n, gain in gains.items()
     }

@@ -141,15 +141,15 @@ def test_the_advice_and_the_figure_compare_replicas_with_the_mean_of_the_baselin
     drawn = DrawnStudy(tmp_path, folder, from_json(read_json(folder / "manifest.json")["config"]), {}, "")  # type: ignore[typeddict-item]
     drawn_gains = replicas._gains(drawn).set_index(["strategy", "workload", "replicas"])["gain"].to_dict()
     told = decide.read_results(tmp_path, folder).over_one
-    assert {key: told[key] for key in drawn_gains} == drawn_gains
-    assert told["time-slicing", "chat-concurrency_total-8", 2] == pytest.approx(CONTROL**0.5, rel=0.01)
+    assert {key: told[key].value for key in drawn_gains} == drawn_gains
+    assert told["time-slicing", "chat-concurrency_total-8", 2].value == pytest.approx(CONTROL**0.5, rel=0.01)
     said = "Throughput over one tenant alone: time-slicing × 0.900 with 2 tenants"
     assert said in (folder / "tables/advice.md").read_text()
 
 
 def test_replicas_that_stream_are_compared_by_their_tokens(tmp_path: Path) -> None:
     folder = decided(tmp_path, {"concurrency_total": [8]}, {"slo": SLO | {"ttft_ms": None, "tpot_ms": None}})
-    assert "tokens per GPU 716/s (× 1.60 of one alone)" in (folder / "tables/advice.md").read_text()
+    assert "tokens per GPU 716/s (× 1.60 of one alone, " in (folder / "tables/advice.md").read_text()
     # As many requests as before, with answers of half the length under MPS.
     totals = [f"output_tokens_total_hz{end}" for end in ("", "_low", "_high")]
     for name, columns in (("cells", ["output_tokens_hz"]), ("summary", totals)):

@@ -82,7 +82,7 @@ def test_the_closing_line_of_a_conformance_study_is_red_where_a_promise_is_broke
 def _headline(gains: dict[int, float], limits: dict[str, float], *, of_replicas: bool) -> str:
     """The line of an answer for four tenants about MPS, under which this many have these gains over one alone."""
     levels = {
-        n: Level(n, "p99", Estimate(n / 10), Estimate(10 * gain, 10 * gain, 10 * gain), ALONE, gain=gain)
+        n: Level(n, "p99", Estimate(n / 10), Estimate(10 * gain, 10 * gain, 10 * gain), ALONE, gain=Estimate(gain))
         for n, gain in ({1: 1.0} | gains).items()
     }
     options = [

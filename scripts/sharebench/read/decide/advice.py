@@ -82,9 +82,9 @@ class Level:
     tokens: Estimate | None = None
     """Output tokens per second, for servers that stream."""
     mean: Estimate | None = None
-    slowdown: float | None = None
+    slowdown: Estimate | None = None
     """Mean latency over that of one exclusive tenant."""
-    gain: float | None = None
+    gain: Estimate | None = None
     """Throughput of all tenants over that of one exclusive tenant, of replicas under an open load its latency over
     theirs; None where either is not known."""
 
@@ -176,6 +176,12 @@ class Plan:
     """Whether no plan of its rank is better by the margin."""
 
     @property
+    def unsure_gain(self) -> Estimate | None:
+        """What its tenants together do over one alone, if by its interval that may be less than one alone does."""
+        gain = self.level.gain if self.level and self.per_device > 1 and not self.brings_nothing else None
+        return gain if gain and gain.low is not None and gain.low < 1 else None
+
+    @property
     def rank(self) -> tuple[bool, bool, int]:
         """Sharing that brings nothing goes last; then a tail within the SLO goes first, then fewer devices."""
         return self.brings_nothing, self.lacks_tail, self.devices or 0
@@ -231,7 +237,7 @@ def possible_plans(option: Option, demand: Demand) -> list[Plan]:
         level = option.level(replicas)
         if level is not None and _problem(option, replicas, level, demand) is None:
             level = _with_tails(option, level, demand)
-            brings_nothing = replicas > 1 and level.gain is not None and level.gain < demand.least_gain
+            brings_nothing = replicas > 1 and level.gain is not None and level.gain.value < demand.least_gain
             found.append(Plan(option, devices, replicas, level, "", bool(level.coarse_parts(demand)), brings_nothing))
     return found
 
@@ -253,7 +259,7 @@ def _with_tails(option: Option, level: Level, demand: Demand) -> Level:
 def could_gain(option: Option, demand: Demand) -> bool:
     """Whether its tenants together do more than one alone, with any split, also one that does not meet the demand."""
     levels = [option.level(replicas) for _, replicas in _splits(option, demand.tenants) if replicas > 1]
-    return any(each and each.gain is not None and each.gain >= demand.least_gain for each in levels)
+    return any(each and each.gain is not None and each.gain.value >= demand.least_gain for each in levels)
 
 
 def _splits(option: Option, tenants: int) -> Iterable[tuple[int, int]]:

@@ -39,6 +39,7 @@ from sharebench.read.decide.reasons import (
 from sharebench.read.decide.turning import turning_points
 from sharebench.read.quantity import format_ends, format_quantity
 from sharebench.read.slo import format_limits, percentile_label
+from sharebench.read.statistics.intervals import Estimate
 
 MEASURED_ONCE = "no winner, since each cell was measured once; repeats=3 gives an answer"
 ON_A_STAND_IN = "no winner, since it was not a GPU"
@@ -196,6 +197,10 @@ def decided(
     if best.devices > 1:
         plan += f", {f'at most {best.per_device} tenants' if best.per_device > 1 else 'one tenant'} on each"
     headline = f"take {plan}"
+    if unsure := best.unsure_gain:
+        what = "more replicas bring" if replicas else "sharing brings"
+        text = f"× {format_quantity(unsure.value)}, {format_ends(unsure.low, unsure.high)}"
+        undecided = undecided or f"not certain that {what} anything ({text})"
     shared = [each.brings_nothing for each in plans if each.option.is_sharing and each.devices is not None]
     if shared and all(shared) and not best.option.is_sharing:
         what = "more replicas bring" if replicas else "sharing brings"
@@ -248,7 +253,7 @@ def _facts(best: Plan, level: Level, demand: Demand) -> list[Fact]:
         if best.devices < demand.tenants and not best.option.has_one_load:
             note += f"; a GPU each ${demand.tenants * month:,.0f}"
             if level.throughput and level.gain:
-                note += f", {format_quantity(demand.tenants * level.throughput.value / level.gain)}/s"
+                note += f", {format_quantity(demand.tenants * level.throughput.value / level.gain.value)}/s"
         facts.append(Fact("a month", f"${best.devices * month:,.0f}", note))
     if level.mean is not None and not level.stream:
         facts.append(
@@ -273,8 +278,11 @@ def _facts(best: Plan, level: Level, demand: Demand) -> list[Fact]:
     return facts
 
 
-def _over_one(best: Plan, ratio: float | None) -> str:
-    return f"× {format_quantity(ratio)} of one alone" if best.per_device > 1 and ratio is not None else ""
+def _over_one(best: Plan, ratio: Estimate | None) -> str:
+    if best.per_device == 1 or ratio is None:
+        return ""
+    ends = format_ends(ratio.low, ratio.high)
+    return f"× {format_quantity(ratio.value)} of one alone{f', {ends}' if ends else ''}"
 
 
 def _line(plan: Plan, demand: Demand) -> PlanLine:

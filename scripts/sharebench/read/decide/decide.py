@@ -66,7 +66,7 @@ class Results:
     """Whether this study tested faults."""
     jobs: pd.DataFrame | None
     """tables/jobs.csv, if there is one."""
-    over_one: Mapping[GroupKey, float]
+    over_one: Mapping[GroupKey, Estimate]
     """Throughput of all tenants over that of one exclusive tenant."""
 
     @property
@@ -128,10 +128,10 @@ def read_results(data: Path, root: Path, others: Sequence[Path] = ()) -> Results
     )
 
 
-def _over_one(tenants: pd.DataFrame, config: StudyConfig) -> dict[GroupKey, float]:
+def _over_one(tenants: pd.DataFrame, config: StudyConfig) -> dict[GroupKey, Estimate]:
     groups = cell_groups(tenants, config)
     ratios = {key: work_ratio(own, cells_alone(groups, "exclusive", key[1])) for key, own in groups.items()}
-    return {key: ratio.value for key, ratio in ratios.items() if ratio}
+    return {key: ratio for key, ratio in ratios.items() if ratio}
 
 
 def decide(data: Path, results: Path, question: Question, decided: Path, others: list[Path]) -> str:

@@ -27,6 +27,7 @@ from sharebench.read.decide.rows import (
 )
 from sharebench.read.over_one import GroupKey
 from sharebench.read.slo import LATENCY
+from sharebench.read.statistics.intervals import Estimate
 from sharebench.study.wrong_answers import wrong_answer
 
 # Statuses of cells for which no tenant was started.
@@ -59,7 +60,7 @@ def strategy_options(
     terms: Terms = USUAL,
     never_wrong: bool = False,
     one_load: bool = False,
-    over_one: Mapping[GroupKey, float] = MappingProxyType({}),
+    over_one: Mapping[GroupKey, Estimate] = MappingProxyType({}),
 ) -> list[Option]:
     """One option per strategy of the workload, in the catalogue's order.
 
@@ -78,7 +79,7 @@ def strategy_options(
             row.replicas: replace(
                 level,
                 performance=_performance(row, () if one_load else measured, strategy),
-                gain=(level.slowdown and 1 / level.slowdown)
+                gain=(level.slowdown and level.slowdown.inverse_times(1))
                 if one_load and is_open_load
                 else _gain(row, over_one, is_open_load or one_load),
             )
@@ -133,13 +134,13 @@ def is_alone(row: SummaryRow) -> bool:
     return row.strategy == "exclusive" and row.replicas == 1
 
 
-def _gain(row: SummaryRow, over_one: Mapping[GroupKey, float], is_by_requests: bool) -> float | None:
+def _gain(row: SummaryRow, over_one: Mapping[GroupKey, Estimate], is_by_requests: bool) -> Estimate | None:
     """Throughput over one tenant alone; of a closed loop by slowdowns, of an open load and of replicas in requests.
 
     Replicas have each a part of the load of one alone, so that their slowdowns, and `stp`, say nothing.
     """
     if not is_by_requests and STP in row.metrics:
-        return row.metrics[STP].value
+        return row.metrics[STP]
     return over_one.get((row.strategy, row.workload, row.replicas))
 
 
@@ -203,5 +204,5 @@ def measured_level(row: SummaryRow, is_open_load: bool = False) -> Level | None:
         stream=known,
         tokens=row.metrics.get(TOKENS),
         mean=row.metrics.get(MEAN),
-        slowdown=row.metrics[SLOWDOWN].value if SLOWDOWN in row.metrics else None,
+        slowdown=row.metrics.get(SLOWDOWN),
     )

@@ -40,7 +40,7 @@ def hazard_reasons(best: Plan) -> list[Reason]:
 def gain_reasons(plans: Sequence[Plan], what: str = GAIN) -> list[Reason]:
     """What sharing gains, and over what, for the plans that bring nothing."""
     vain = [
-        f"{each.option.strategy} × {format_quantity(each.level.gain)} with {format_tenants(each.level.replicas)}"
+        f"{each.option.strategy} × {format_quantity(each.level.gain.value)} with {format_tenants(each.level.replicas)}"
         for each in plans
         if each.brings_nothing and each.level and each.level.gain is not None
     ]
@@ -111,6 +111,7 @@ def describe_change(point: TurningPoint, strategy: str) -> str:
     other, what = point.demand, "there is no answer"
     if point.answer is not None:
         what = f"it is {'still ' if point.answer[0] == strategy else ''}{format_choice(point.answer)}"
+        what += "" if point.is_sure else ", not certain"
     limit = format_quantity(1e3 * other.limits.get(point.part, 0.0))
     below, above = ("an SLO", "one") if point.part == LATENCY else (PART_LABELS[point.part], PART_LABELS[point.part])
     match point.what:

@@ -108,7 +108,7 @@ def _nearest_size(sizes: Collection[int], demand: Demand) -> int:
 
 
 def _level(replicas: int, work: Estimate, isolation: Isolation) -> dict[int, Level]:
-    return {replicas: Level(replicas, "", ONE, work, isolation, gain=work.value)}
+    return {replicas: Level(replicas, "", ONE, work, isolation, gain=work)}
 
 
 def _alone(strategy: str, tenants: int) -> Option:

@@ -17,6 +17,8 @@ class TurningPoint:
     demand: Demand
     answer: Choice | None
     part: str = LATENCY
+    is_sure: bool = True
+    """Whether sharing surely brings something, if the answer shares."""
 
 
 def turning_points(options: Sequence[Option], demand: Demand) -> list[TurningPoint]:
@@ -32,12 +34,13 @@ def turning_points(options: Sequence[Option], demand: Demand) -> list[TurningPoi
 
     def nearest(what: str, changed: Iterable[Demand], part: str = LATENCY) -> Iterable[TurningPoint]:
         for other in changed:
-            choice = first_choice(advise(options, other))
+            found = advise(options, other)
+            choice = first_choice(found)
             is_same = choice == current or choice in same
             if what == "tenants" and choice is not None:
                 is_same = choice[0] in {name for name, _ in same}
             if not is_same:
-                yield TurningPoint(what, other, choice, part)
+                yield TurningPoint(what, other, choice, part, not (choice and found[0].unsure_gain))
                 return
 
     # One replica alone shares nothing, under any strategy.
