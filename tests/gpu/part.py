@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -86,6 +86,19 @@ class Part:
             group = group_of[cell.workload] if sweep == cell.workload else sweep
             found.setdefault(group, {}).setdefault(self.study.block(cell), []).append(cell)
         return {group: [own for _, own in sorted(blocks.items())] for group, blocks in found.items()}
+
+    def whole_blocks(self, there: Set[Cell]) -> dict[str, int]:
+        """The number of whole blocks from the first on, by key of `blocks`; only of what has one."""
+        numbers = {
+            group: next((number for number, block in enumerate(own) if not there >= {*block}), len(own))
+            for group, own in self.blocks.items()
+        }
+        return {group: number for group, number in numbers.items() if number}
+
+    def workloads(self, groups: Collection[str]) -> list[str]:
+        """The workloads of the config whose cells are in these groups of `blocks`."""
+        named = {cell.workload for group in groups for block in self.blocks[group] for cell in block}
+        return [name for name in self.study.config["workloads"] if name in named]
 
     @property
     def uses_all_devices(self) -> bool:

@@ -298,20 +298,14 @@ class Edition:
             target = self.visits_folder / "probes.csv"
             target.write_text(probed.to_csv(index=False), encoding="utf-8")
         for part in self.parts:
-            there = self.carried(part)
             repeats = part.study.config["repeats"]
-            whole = (
-                0
-                if part.is_probe
-                else min(
-                    next((number for number, block in enumerate(blocks) if not there >= {*block}), len(blocks))
-                    for blocks in part.blocks.values()
-                )
-            )
-            if whole and part.study_name in names:
+            whole = part.whole_blocks(self.carried(part))
+            count = min(whole.values(), default=0)
+            if count and part.study_name in names:
                 sources = [visit / part.study_name for visit in self.visits.values()]
                 joined = [os.path.relpath(source) for source in sources if (source / "cells").is_dir()]
-                own = replace(part, changes={**self.changes, "measured_elsewhere": True, "repeats": whole})
+                parts = {"workloads": part.workloads(whole), "repeats": count}
+                own = replace(part, changes={**self.changes, "measured_elsewhere": True, **parts})
                 folder = self.now.parent / self.publication / part.study_name
                 shutil.rmtree(folder, ignore_errors=True)
                 join(own.study, [Path(source) for source in joined], folder, own.earlier_codes)
@@ -321,7 +315,8 @@ class Edition:
             if part.is_probe:
                 yield f"{part.module} {part.study_name}: {'probed' if not probed.empty else 'not probed yet'}"
             else:
-                yield f"{part.module} {part.study_name}: {whole} of {repeats} blocks"
+                of = "" if whole.keys() == part.blocks.keys() else f" of {', '.join(whole)}" * bool(whole)
+                yield f"{part.module} {part.study_name}: {count} of {repeats} blocks{of}"
         for part in self.parts:
             if blocks := self.next_blocks(part):
                 yield f"next: {self.describe(part, blocks)}"

@@ -78,6 +78,15 @@ def test_the_workloads_with_the_fewest_blocks_come_first(edition: Edition, monke
     assert [block[0].workload for block in edition.next_blocks(llm)] == ["large-open", "small", "large"]
 
 
+def test_what_is_whole_of_a_study_is_published_and_names_its_workloads(edition: Edition) -> None:
+    llm, mix = (part for part in edition.parts if part.study_name in ("llm", "server-and-services"))
+    (large, again), half = llm.blocks["large"][:2], llm.blocks["small"][0][1:]
+    whole = llm.whole_blocks({*large, *again, *half, *llm.blocks["large-open"][0]})
+    assert whole == {"large": 2, "large-open": 1} and llm.workloads(whole) == ["large", "large-open"]
+    assert mix.workloads(mix.whole_blocks(set(mix.study.cells))) == ["server-and-services"]
+    assert llm.whole_blocks({*again}) == {}, "the first block comes first"
+
+
 def test_pods_and_their_host_have_the_same_cells_and_fit_into_eight_minutes(edition: Edition) -> None:
     host, pods = (part for part in edition.parts if part.in_cluster)
     assert (host.study.node_kind, pods.study.node_kind) == ("nvidia", "kubernetes")
