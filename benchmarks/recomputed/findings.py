@@ -42,6 +42,7 @@ from benchmarks.recomputed.records import (
 )
 
 YOLOS, RESNET, HUGE = "yolos-graph", "resnet50-graph", "matmul-16384"
+RESNET_32 = "resnet50-graph-32"
 
 
 def nos_seconds(strategy: str, replicas: int) -> float:
@@ -146,19 +147,6 @@ def activity(name: str, workload: str, points: tuple[tuple[str, int], ...], key:
     return [f"{value:.{decimals}f}" for value in found]
 
 
-def llm_activity(servers: str) -> Expected:
-    """SM and memory activity of four servers, then of each cell of one."""
-    load = "vllm-concurrency-16"
-    single = [cell["telemetry"] for each in (*ALONE, "mps") for cell in select(servers, each, load, 1)]
-    found: Expected = []
-    for key in ("sm", "dram"):
-        found += activity(servers, load, (("time-slicing", 4), ("mps", 4)), key, 0)
-    for key in ("sm", "dram"):
-        own = sorted(each[f"{key}_active_mean_percent"] for each in single)
-        found += [f"{own[0]:.0f}", f"{own[-1]:.0f}"]
-    return found
-
-
 def expected_numbers() -> dict[tuple[str, str, str], Expected]:
     """(Document, no block, how its line starts) → the numbers of the line, in order."""
     main, pairs = map(data_set, ("inference", "interference"))
@@ -193,6 +181,15 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
         select(servers, "exclusive", four, 1),
         lambda cell: both_alone(servers, four, cell, tokens_hz) / small_load[place(cell)],
     )
+    single = [cell["telemetry"] for each in (*ALONE, "mps") for cell in select(servers, each, four, 1)]
+    active = sorted(each["sm_active_mean_percent"] for each in single)
+    tuned, mix, batches = map(data_set, ("tuned", "mix", "batches"))
+    together = [over_alone(tuned, each, "large", 3, ratio_to_alone(tokens_hz)) for each in ("time-slicing", "mps")]
+    crowd = [
+        slowdown(mix, strategy, "server-and-services", 4, of)
+        for of in ("service", "server")
+        for strategy in ("time-slicing", "mps", "mps-half")
+    ]
     filled = [slowdown(pairs, each, f"{HUGE}+{HUGE}", 2, HUGE) for each in ("mps", "time-slicing")]
     pair_points = (("exclusive", 1), ("time-slicing", 2), ("mps", 2))
     points = (("exclusive", 1), ("time-slicing", 7), ("mps", 7))
@@ -249,11 +246,22 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
         "**Alone, YOLOS": spread_alone(YOLOS),
         f"**Of {tested[0]} slowdowns": [tested[0], tested[1], "5"],
         "*Measured:* p < 0.05": [*("0.05", tested[1], *tested[::2], latencies[1], *latencies[::2], "0", "0"), *days],
-        "**Four vLLM servers": [
+        "**Three tuned servers": ["48", *(digits(each[0]) for each in together)],
+        "- *Does it need a tuned": [
+            *(f"{each:.0f}" for each in (active[0], active[-1])),
+            *("16", *with_ends(one_server), "4", "16"),
             *with_ends(paired(servers, ("mps", four, 4), ("time-slicing", four, 4), tokens_hz)),
-            *("16", *with_ends(one_server), "4"),
+            *("4", *with_ends(paired(servers, ("mps", few, 4), ("time-slicing", few, 4), tokens_hz))),
         ],
-        "- *Does time-slicing leave": llm_activity(servers),
+        "- *Does MPS leave": [
+            *activity(tuned, "large", (("mps", 3), ("time-slicing", 3)), "sm", 0),
+            *activity(tuned, "large", (("mps", 3), ("time-slicing", 3)), "dram", 0),
+        ],
+        "**Next to an LLM server": [digits(each[0]) for each in crowd],
+        "- *Does it hold for batches": [
+            *("32", *activity(batches, RESNET_32, (("exclusive", 1),), "sm", 0)),
+            *(digits(progress(batches, each, RESNET_32, 7)[0]) for each in ("mps", "time-slicing")),
+        ],
         "**Pods that share": [*with_ends(in_pods[0]), *(f"{end:.4f}" for end in in_pods[1])],
         "**Within 3 s": ["3", "30", *with_ends(*kept, short)],
         "**With seven tenants an inference": with_ends(yolos, resnet),

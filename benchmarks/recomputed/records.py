@@ -143,9 +143,11 @@ def independent_logs(pairs: Iterable[tuple[float, Record]]) -> list[float]:
 
 
 def interval(cells: Iterable[Record], value: Metric) -> Interval:
-    """Geometric mean of a value, and the ends of its 95 % interval."""
+    """Geometric mean of a value, and the ends of its 95 % interval, which one value alone has not."""
     logs = independent_logs((value(cell), cell) for cell in cells)
     middle = statistics.fmean(logs)
+    if len(logs) == 1:
+        return math.exp(middle), math.nan, math.nan
     half = stats.t.ppf(0.975, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
     return math.exp(middle), math.exp(middle - float(half)), math.exp(middle + float(half))
 

@@ -32,6 +32,7 @@ TAKES = {
     "mps-limited": "MPS with limits",
     "time-slicing": "time-slicing",
     "exclusive": "a GPU each",
+    "mps-half": "MPS, half of the SMs for the server",
 }
 """The words of documents for the strategy that the advice takes first."""
 Question = tuple[str, str, dict[str, Any]]
@@ -42,7 +43,9 @@ ROWS: dict[str, list[Question]] = {
     "small models, copies of each other": COPIES,
     "each fills the GPU": [("inference", "matmul-16384", {"tenants": 7})],
     "a small model next to one that fills the GPU": [("interference", "matmul-16384+yolos", {})],
-    "LLM servers": [("llm", f"vllm-concurrency-{n}", {"tenants": 4, "slo": NO_SLO}) for n in (4, 16)],
+    "LLM servers of one model": [("../h200-two/llm", "large", {"tenants": 3, "slo": NO_SLO})],
+    "LLM servers of several models": [("llm", f"vllm-concurrency-{n}", {"tenants": 4, "slo": NO_SLO}) for n in (4, 16)],
+    "an LLM server and three small services": [("../h200-two/server-and-services", "server-and-services", {})],
     "batch jobs of short kernels": [("jobs", "batch-matmul-100000", {"tenants": 4})],
     "tenants that may crash": [("load", "yolos-light", {"tenants": 3, "isolation": "fault"})],
     "untrusted tenants": [("inference", "yolos-graph", {"isolation": "performance"})],
@@ -94,7 +97,7 @@ def test_every_row_of_which_strategy_takes_what_the_advice_takes() -> None:
     assert [row[0] for row in rows] == [*ROWS]
     for first, take, *_ in rows:
         # MIG was not measured there.
-        measured = take.replace("**MIG, or ", "**")
+        measured = take.replace("**MIG, or ", "**").replace("one server", TAKES["exclusive"])
         for question in ROWS[first]:
             assert measured.startswith(f"**{TAKES[answer_to(*question).strategy]}"), question
 
