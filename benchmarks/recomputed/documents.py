@@ -111,8 +111,10 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
     in_pods = paired(pods, ("mps", "resnet50-graph", 3), ("mps-limited", "resnet50-graph", 3), mean_seconds, host)
     llm: Expected = []
     tuned, mix, batches = map(data_set, ("tuned", "mix", "batches"))
-    one_model = [over_alone(tuned, each, "large", 3, ratio_to_alone(tokens_hz))[0] for each in SHARED[:2]]
-    crowd = [
+    one_model: Expected = [
+        digits(over_alone(tuned, each, "large", 3, ratio_to_alone(tokens_hz))[0]) for each in SHARED[:2]
+    ]
+    crowd: Expected = [
         digits(slowdown(mix, strategy, "server-and-services", 4, of)[0])
         for strategy in ("mps-half", "time-slicing", "mps")
         for of in ("service", "server")
@@ -161,7 +163,7 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
         (*which, "| small models"): [number for pair in copies for number in pair],
         (*which, "| each fills"): [work["matmul 16384", each] for each in SHARED[:3]],
         (*which, "| a small model"): [digits(big["time-slicing"]), f"{big['mps']:.0f}", digits(big["mps-limited"])],
-        (*which, "| LLM servers of one"): [*map(digits, one_model)],
+        (*which, "| LLM servers of one"): one_model,
         (*which, "| LLM servers of several"): llm,
         (*which, "| an LLM server"): crowd,
         (*which, "With batches"): ["32", digits(progress(batches, "mps", "resnet50-graph-32", 7)[0])],
