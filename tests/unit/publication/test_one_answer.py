@@ -327,6 +327,14 @@ def test_no_sharing_wins_whose_gain_includes_one() -> None:
     assert not free.undecided and "(× 4.94 of one alone, 2.91 to 8.37)" in free.sentence
 
 
+def test_a_reason_of_every_repeat_is_told_once() -> None:
+    (mps,) = [text for text in answer_to("load", "yolos-heavy", {"tenants": 7}).texts("no plan") if "with mps:" in text]
+    assert mps == (
+        "No plan with mps: 7 tenants: queue_growth: tenants 1, 3, 6: requests came 105 to 116% faster than they were "
+        "served, so that the queue grew."
+    )
+
+
 def test_an_answer_without_more_facts_ends_with_its_plan() -> None:
     found = answer_to("interference", "matmul-16384+matmul-16384", {})
     assert len(found.facts) == 1 and found.sentence == f"{found.workload}: {found.headline}."

@@ -82,9 +82,14 @@ def test_every_kind_of_reason_is_once_in_a_card(root: Path) -> None:
             [row("exclusive", 1, n=0, status="oom"), row("mps", 4, n=0, reason="no room")],
             "No valid cell. exclusive: ",
         ),
+        (
+            [],
+            [row("mps", 3, n=0, reason="late by 3%; late by 5%"), row("mps", 7, n=0, reason="late by 9%")],
+            "No valid cell. mps: late by 3 to 9%.",
+        ),
         ([], [BASELINE, SHARED], "take mps"),
     ],
-    ids=["no valid cell", "no plan"],
+    ids=["no valid cell", "alike", "no plan"],
 )
 def test_a_card_without_an_answer_has_a_reason(plans: list[Any], summary: list[Any], said: str) -> None:
     assert card(plans, summary).headline.startswith(said)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from sharebench.read.alike import merge_alike
 from sharebench.read.cells.rows import GROUP_COLUMNS, NEEDED_COUNT
 from sharebench.read.columns import INTERVAL_SUFFIXES
 from sharebench.read.slo import LATENCY, PART_LABELS
@@ -56,7 +57,7 @@ def summary_rows(table: pd.DataFrame) -> list[SummaryRow]:
             tenant_workload=row.get("tenant_workload", row["workload"]),
             replicas=int(row["replicas"]),
             status=row["status"],
-            reason=row["reason"] or "",
+            reason=merge_alike(row["reason"] or ""),
             n=int(row["n"]),
             warnings=int(row.get("warnings", 0)),
             tenants_that_fit=None if (fitting := _number(row, "tenants_that_fit")) is None else int(fitting),

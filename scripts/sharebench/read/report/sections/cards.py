@@ -9,8 +9,10 @@ import pandas as pd
 
 from sharebench.model.strategies import is_control
 from sharebench.model.study_config import Sweep
+from sharebench.read.alike import merge_alike
 from sharebench.read.decide.answers import Answer, Fact
 from sharebench.read.figures.data import Row, absence_reason, load_label
+from sharebench.read.grouping import group_by
 from sharebench.read.report.sections.advice import Advice
 from sharebench.read.report.words import format_number
 from sharebench.read.text import MS, MetricLook, known_looks
@@ -138,8 +140,9 @@ def _no_choice(summary: list[Row]) -> str:
     rows = [row for row in summary if not is_control(row["strategy"])]
     measured = dict.fromkeys(row["strategy"] for row in rows if row["n"] > 0)
     if rows and not measured:
-        reasons = dict.fromkeys(f"{row['strategy']}: {row['reason'] or absence_reason(row)}" for row in rows)
-        return f"No valid cell. {'; '.join(reasons)}."
+        whys = group_by(rows, itemgetter("strategy"))
+        texts = {name: "; ".join(row["reason"] or absence_reason(row) for row in own) for name, own in whys.items()}
+        return f"No valid cell. {'; '.join(f'{name}: {merge_alike(text)}' for name, text in texts.items())}."
     return (
         f"Only {next(iter(measured))} has a valid cell: there is nothing to choose from." if len(measured) == 1 else ""
     )
