@@ -7,12 +7,15 @@ from sharebench.core.files import SCRIPTS
 from sharebench.datasets import dataset
 from sharebench.model.config import load as configuration
 from sharebench.model.config.files import OWN_FILES
+from sharebench.model.config.repeated import repeated_options
 from sharebench.study.open_study import open_study
 
 if not {"{", "}"}.isdisjoint(workflow.basedir):
     raise Refused(
         f"this checkout is in {workflow.basedir}, and Snakemake takes a brace for a wildcard; move it elsewhere"
     )
+if twice := "\n".join(repeated_options(sys.argv[1:])):
+    raise Refused(twice)
 # No rule names its packages: Snakemake itself imports them to read these files, so a job has them from the interpreter
 # that runs it.
 if has_deployment_method():

@@ -7,7 +7,7 @@ import math
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from sharebench.model.config.files import (
     problems,
     values_of,
 )
+from sharebench.model.config.repeated import repeated_options
 from sharebench.read.survey.limits import Limits
 
 if TYPE_CHECKING:
@@ -61,6 +62,9 @@ class SeveralValues(click.Command):
     """A command without arguments, whose options for a config take several values each, as Snakemake's do."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # What a run prints as its `restore` has an option for each value.
+        if self.name == "plan" and (twice := "\n".join(repeated_options(args))):
+            raise Refusal(twice)
         option, words = "", list[str]()
         for word in args:
             if word.startswith("-"):
@@ -82,16 +86,25 @@ def usage(name: str, config_words: Sequence[str]) -> str:
     command = commands.commands[name]
     pieces = command.collect_usage_pieces(click.Context(command))
     if config_words and any(option.name == "configfile" for option in command.params):
+        if isinstance(command, SeveralValues):
+            config_words = _one_option_each(
+                values_of(FILE_OPTIONS, config_words), values_of(PAIR_OPTIONS, config_words)
+            )
         pieces = [*pieces[1:], shlex.join(config_words)]
     return " ".join([f"sharebench {name}", *pieces])
+
+
+def _one_option_each(files: Iterable[str], pairs: Iterable[str]) -> list[str]:
+    """One option for all files, and one for all KEY=VALUE, as Snakemake reads them."""
+    options = (["--configfile", *files], ["--config", *pairs])
+    return [word for option in options if len(option) > 1 for word in option]
 
 
 def asks_about_a_study(command: Command) -> Command:
     """Options for the study that a command is about, which become its first argument, and the words that name it."""
 
     def run(configfile: Sequence[str], config: Sequence[str], **others: Any) -> int | str | None:
-        words = ["--configfile", *configfile] if configfile else []
-        words += ["--config", *config] if config else []
+        words = _one_option_each(configfile, config)
         if found := "\n".join(problems(words)):
             raise Refusal(found)
         # What is joined may open where it could not be measured.

@@ -247,7 +247,7 @@ class Checkout:
 
     def plan(self, *config: str, study: str | None = None) -> str:
         """What `sharebench plan` says, in one line."""
-        pairs = [word for pair in config for word in ("--config", pair)]
+        pairs = ["--config", *config] if config else []
         return " ".join(self.ask("plan", "--configfile", study or self.study, *pairs).split())
 
     def environment(self, ledger: Path) -> dict[str, str]:

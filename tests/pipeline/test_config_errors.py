@@ -50,6 +50,14 @@ def test_a_config_file_with_a_duplicate_key_is_refused(untouched: Checkout) -> N
     assert of_the_key.startswith("config: warmup: 'cores' is an unknown key")
 
 
+def test_a_second_option_for_a_config_is_refused(untouched: Checkout) -> None:
+    result = untouched.run(options=["--configfiles", "cpu.yaml", "--config", "seed=2", "x=y z"], config=["repeats=1"])
+    *_, files, pairs = result.out.splitlines()
+    assert result.code == 1 and not result.jobs
+    assert files.endswith("; write one: --configfile cpu.yaml simulated.yaml")
+    assert pairs.endswith("; write one: --config seed=2 'x=y z' repeats=1")
+
+
 def test_an_environment_that_no_job_would_use_is_refused(untouched: Checkout) -> None:
     result = untouched.run(options=["--software-deployment-method", "conda"])
     assert result.code == 1 and "jobs run with the interpreter that runs snakemake; leave it out" in result.out
