@@ -10,7 +10,8 @@ from pathlib import Path
 from sharebench.core.console import format_duration
 from sharebench.core.files import Refusal, replace_atomically
 from sharebench.measure.cell.prometheus import usage as prometheus_usage
-from sharebench.measure.cell.prometheus.server import PrometheusUnavailable, Server
+from sharebench.measure.cell.prometheus.checked import CheckedServer
+from sharebench.measure.cell.prometheus.server import PrometheusUnavailable
 from sharebench.measure.nodes.contract import NodeError
 from sharebench.measure.nodes.host import usage as host_usage
 from sharebench.model.records.usage import ObservedUsage
@@ -27,7 +28,7 @@ LABEL = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 def observe_usage(url: str | None, labels: Mapping[str, str], hours: float | None) -> ObservedUsage:
     """Usage in the past by the Prometheus at `url`, or from now on by NVML until time is up or Ctrl-C."""
     if url is not None:
-        server = Server(url, prometheus_usage.ANSWER_SECONDS)
+        server = CheckedServer(url, prometheus_usage.ANSWER_SECONDS)
         try:
             return prometheus_usage.gpu_usage(server, dict(labels), hours or prometheus_usage.HOURS, time.time())
         except PrometheusUnavailable as error:

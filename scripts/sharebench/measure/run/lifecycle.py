@@ -16,6 +16,8 @@ from sharebench.core import console
 from sharebench.core.emphasis import show
 from sharebench.core.files import REPOSITORY, SCRIPTS
 from sharebench.core.redact import redact
+from sharebench.measure.cell.prometheus.checked import CheckedServer, NotPrometheus
+from sharebench.measure.cell.prometheus.server import PrometheusUnavailable
 from sharebench.measure.nodes.contract import NodeError
 from sharebench.measure.nodes.host.programs.process_tree import set_subreaper
 from sharebench.measure.nodes.node import Node
@@ -73,6 +75,17 @@ def release_node(node: Node) -> None:
         node.release()
 
 
+def _check_prometheus(study: Study) -> None:
+    """Raise NotPrometheus where something else answers; one that is not up yet may be when a cell asks it."""
+    if (url := study.config["prometheus"]["url"]) is not None:
+        try:
+            CheckedServer(url).vector("vector(1)")
+        except NotPrometheus as error:
+            raise NotPrometheus(f"{error}; prometheus.url is {url}") from None
+        except PrometheusUnavailable:
+            pass
+
+
 def begin(
     study: Study,
     results: Path,
@@ -92,11 +105,13 @@ def begin(
     jobs = {name: len(outputs) for name, outputs in needed.items()}
     needs_node, is_restore = not NODE_RULES.isdisjoint(needed), set(needed) == {"restore"}
     try:
+        if cells:
+            _check_prometheus(study)
         if needs_node:
             places = placement.run_placement(study, results, places, is_restore=is_restore)
         nodes = open_nodes(study, results, places.devices if places else ()) if needs_node else []
         lock_paths = [node.lock_path for node in nodes]
-    except NodeError as error:
+    except (NodeError, NotPrometheus) as error:
         raise ownership.OwnershipError(str(error)) from None
     record: run_record.RunRecord = {
         "config": to_json(study.config),
