@@ -1,9 +1,14 @@
 """Run a job of the pipeline: `job.py NAME --option …`, whose options are the parameters of its function."""
 
+import errno
 import sys
+from collections.abc import Callable
+from functools import wraps
 from importlib import import_module
+from typing import Any
 
 from sharebench.core import console
+from sharebench.core.files import Refusal
 
 # Functions whose first parameter is the run that owns the results.
 RUN_JOBS = {
@@ -29,6 +34,24 @@ JOBS = RUN_JOBS | {
     "table_failed_run": "sharebench.read.closing.table_failed_run",
 }
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def naming_a_full_disk(job: Callable[..., Any]) -> Callable[..., Any]:
+    """The job of reading, refused with a path where the disk is full, which the error of a write does not name."""
+
+    @wraps(job)
+    def named(**options: Any) -> Any:
+        try:
+            return job(**options)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            path = error.filename or options.get("results", options.get("out"))
+            raise Refusal(f"{path}: {error.strerror}") from None
+
+    return named
+
 
 def main(name: str = "", *arguments: str) -> int:
     if name not in JOBS:
@@ -36,7 +59,8 @@ def main(name: str = "", *arguments: str) -> int:
         return 2
     module, _, function = JOBS[name].rpartition(".")
     opening = import_module("sharebench.measure.run.jobs").measuring_job if name in RUN_JOBS else None
-    return console.run_job(getattr(import_module(module), function), arguments, opening)
+    job = getattr(import_module(module), function)
+    return console.run_job(job if opening else naming_a_full_disk(job), arguments, opening)
 
 
 if __name__ == "__main__":

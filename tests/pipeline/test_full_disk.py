@@ -1,13 +1,17 @@
 """A disk that is full while a record is written."""
 
 import os
+import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pipeline.harness import Checkout
+
+from sharebench.core.files import REPOSITORY
 
 BLOCK = 4096
 
@@ -55,7 +59,7 @@ def test_a_full_disk_leaves_no_partial_file_and_a_rerun_completes(untouched: Che
     failed = untouched.run(str(record), **options)
     assert failed.code == 1
     assert failed.failed == {"run_cell": {"mps/alpha/96/1"}}
-    assert "No space left on device" in failed.out
+    assert f"{results}: no space left on its disk; free some\n" in failed.out
     assert "Traceback" not in failed.out
     assert not record.exists()
     assert not list(results.rglob("*.part"))
@@ -69,3 +73,16 @@ def test_a_full_disk_leaves_no_partial_file_and_a_rerun_completes(untouched: Che
     ballast.unlink()
     rest.unlink()
     assert untouched.run(str(record), **options).ok().cells == {"mps/alpha/96/1"}
+
+
+@pytest.mark.root
+def test_a_full_disk_under_the_tables_is_one_line(finished: Checkout, tiny_disk: Path) -> None:
+    """As the rule calls the job; the disk has room for the cells alone."""
+    results = tiny_disk / "results"
+    (results / ".sharebench").mkdir(parents=True)
+    shutil.copy(finished.results / ".sharebench/run.json", results / ".sharebench")
+    fill(tiny_disk, 4 * BLOCK)
+    where = ["--data", finished.results, "--results", results, "--tabled", results / "tabled/now"]
+    job = [sys.executable, str(REPOSITORY / "scripts/job.py"), "aggregate", *map(str, where)]
+    ended = subprocess.run(job, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (1, f"{results}: No space left on device\n")

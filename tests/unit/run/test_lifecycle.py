@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -141,7 +142,7 @@ def test_restore_includes_devices_that_were_down(results: Path, rule: str, numbe
     assert [entry["number"] for entry in run_record.read_run(results)["devices"]] == numbers
 
 
-def test_only_logs_of_this_run_are_shown(tmp_path: Path) -> None:
+def test_only_logs_of_this_run_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     new, empty, old = (tmp_path / name for name in ("new.log", "empty.log", "old.log"))
     new.write_text("".join(f"line {number}\n" for number in range(50)))
     empty.write_text("\n")
@@ -152,6 +153,8 @@ def test_only_logs_of_this_run_are_shown(tmp_path: Path) -> None:
     assert lines[1:21] == [f"line {number}" for number in range(30, 50)]
     killed = "ended without a message: killed with the run, or by the kernel if memory was short (see dmesg)"
     assert lines[21:] == [f"--- {empty}", killed]
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=8192))
+    assert lifecycle.failed_logs([empty], 0) == [f"--- {empty}", "ended without a message"]
 
 
 def no_closing_lines(_: Path) -> list[str]:

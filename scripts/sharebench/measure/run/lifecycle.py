@@ -1,10 +1,12 @@
 """The start and the end of a run: claiming the node, and the closing lines."""
 
 import contextlib
+import errno
 import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -31,6 +33,9 @@ from sharebench.study.cells import Cell, cell_from_path
 from sharebench.study.study import Study
 
 LOG_LINES = 20
+# With less a disk may not take a record, or a log.
+LEAST_BYTES = 65536
+KILLED = ": killed with the run, or by the kernel if memory was short (see dmesg)"
 # Rules that need the node.
 NODE_RULES = {
     *("characterise_node", "calibrate", "configure_node", "run_cell", "restore"),
@@ -172,6 +177,12 @@ def replaced_text(study: Study, results: Path, cells: Iterable[Cell]) -> str:
     )
 
 
+def is_full(folder: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return shutil.disk_usage(folder).free < LEAST_BYTES
+    return False
+
+
 def failed_logs(logs: Sequence[Path], started_epoch_seconds: float) -> list[str]:
     """The last lines of the logs of this run's failed jobs."""
     lines = []
@@ -180,7 +191,7 @@ def failed_logs(logs: Sequence[Path], started_epoch_seconds: float) -> list[str]
             continue
         tail = console.plain_text(log.read_text(errors="replace")).strip().splitlines()[-LOG_LINES:]
         if not tail:
-            tail = ["ended without a message: killed with the run, or by the kernel if memory was short (see dmesg)"]
+            tail = ["ended without a message" + ("" if is_full(log.parent) else KILLED)]
         lines += [f"--- {log}", *(["interrupted"] if tail[-1] == "KeyboardInterrupt" else tail)]
     return lines
 
@@ -263,6 +274,9 @@ def finish(
 def _failure_lines(results: Path, study: Study, run: run_record.RunRecord, unfinished: Sequence[Path]) -> list[str]:
     """What a run says that was not complete, after making tables of what it measured."""
     lines = failed_logs(unfinished, run["started_epoch_seconds"])
+    # The error of a write names no path.
+    if is_full(results) or any(os.strerror(errno.ENOSPC) in line for line in lines):
+        lines.append(f"{results}: no space left on its disk; free some")
     lines += [f"the node is down: {run['down']}"] if run["down"] else []
     lines += placement.down_device_lines(run)
     if not study.config["from"]:
