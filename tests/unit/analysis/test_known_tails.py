@@ -99,6 +99,23 @@ def test_the_answer_says_that_every_request_was_within() -> None:
     assert point.answer is None and point.demand.limits["latency"] == pytest.approx(0.2)
 
 
+TOO_LONG = replace(MEDIAN, longest=None, p95_at_least=Estimate(0.2))
+
+
+def test_a_p95_that_is_surely_too_long_exceeds_the_slo() -> None:
+    found = find_plan(exclusive(TOO_LONG), Demand(1, {"latency": 0.15}))
+    assert found.devices is None and found.reason == "lower end of the p95 of 1 tenant is 200 ms, more than 150 ms"
+    for limit in (0.2, 0.3):
+        found = find_plan(exclusive(TOO_LONG), Demand(1, {"latency": limit}))
+        assert found.devices and found.lacks_tail, "it may be shorter or longer"
+
+
+def test_with_such_a_p95_the_capacity_has_an_end() -> None:
+    rows = summary_rows(summary().assign(latency_p95_at_least_seconds=0.3))
+    [row] = capacity_table(rows, lambda _: {"latency": 0.2}, ["w"]).to_dict("records")
+    assert (row["capacity_tenants"], row["bound"], row["percentile"]) == (0, "none", "lower end of the p95")
+
+
 def test_the_capacity_counts_it_too() -> None:
     for longest, expected in ((0.2, 2), (0.3, None)):
         rows = with_longest(summary_rows(summary()), tenants().assign(latency_max_seconds=longest))

@@ -8,6 +8,7 @@ from unit.factories import record
 from sharebench.read.cells.metrics import group_percentile, percentile_note
 from sharebench.read.cells.rows import reduce_record
 from sharebench.read.statistics.intervals import log_interval
+from sharebench.read.tables.summary import _p95_at_least
 from tenant.contract import upper_seconds
 
 
@@ -58,3 +59,18 @@ def test_notes_explain_a_blank_percentile():
     assert percentile_note("p99", cells(np.full(400, 2000.0))) == "p99 is outside the buckets (1 µs to 1000 s)"
     assert percentile_note("p999", cells(many)) == "p99.9 needs 2995 independent iterations"
     assert percentile_note("p999", cells(np.full(2995, 0.0005))) is None
+
+
+@pytest.mark.parametrize(
+    ("slow", "expected"),
+    [((3, 3, 3), 0.02), ((1, 1, 1), 0.002), ((9, 0, 0), 0.002)],
+    ids=["9 of 60", "3 of 60 may be chance", "one repeat alone"],
+)
+def test_the_lower_bound_of_a_p95_is_of_all_repeats_but_no_longer_than_any(slow, expected):
+    samples = [np.random.default_rng(k).permutation([0.02] * n + [0.002] * (20 - n)) for k, n in enumerate(slow)]
+    assert _p95_at_least(cells(*samples)) == pytest.approx(expected, rel=0.02)
+
+
+def test_a_p95_that_is_known_or_has_no_sample_has_no_lower_bound():
+    assert _p95_at_least(cells(np.full(400, 0.005))) is None and _p95_at_least([]) is None
+    assert _p95_at_least(cells(np.full(1, 0.005))) is None

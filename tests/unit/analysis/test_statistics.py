@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sharebench.read.statistics.intervals import Estimate, Place, holm, log_interval, required_count, welch_ratio
+from sharebench.read.statistics.intervals import (
+    Estimate,
+    Place,
+    holm,
+    log_interval,
+    required_count,
+    surely_below,
+    welch_ratio,
+)
 
 RNG = np.random.default_rng(7)
 SAMPLES = [RNG.lognormal(-4, spread, n) for n in (2, 3, 5, 12) for spread in (0.01, 0.5)]
@@ -155,3 +163,13 @@ def test_holm_by_hand():
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.6, 0.9]) == [1, 1]
     assert holm([]) == []
+
+
+@pytest.mark.parametrize("n", [2, 5, 12, 49, 300])
+def test_so_many_samples_above_a_lower_bound_are_no_chance(n):
+    above = round(n * (1 - surely_below(0.95, n + 0.5)))
+    assert stats.binom.sf(above - 1, n, 0.05) <= 0.05 < stats.binom.sf(above - 2, n, 0.05)
+
+
+def test_a_sample_of_one_has_no_lower_bound():
+    assert surely_below(0.95, 1.9) == surely_below(0.95, 0) == 0

@@ -3,6 +3,7 @@
 import math
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from sharebench.read.decide.answers import MEASURED_ONCE, Answer, read_decision
 from sharebench.read.decide.device import DeviceLimits
 from sharebench.read.decide.elsewhere import Known
 from sharebench.read.decide.options import strategy_options
-from sharebench.read.decide.rows import SummaryRow
+from sharebench.read.decide.rows import AT_LEAST, SummaryRow
 from sharebench.read.report.sections.advice import Advice
 from sharebench.read.report.sections.cards import cards
 from sharebench.read.statistics.intervals import Estimate
@@ -231,12 +232,25 @@ def test_a_share_that_was_excluded_for_wrong_answers_has_a_remedy() -> None:
 
 def test_a_plan_wins_by_no_percentile_that_is_not_known_of_it() -> None:
     """Of time-slicing on three devices only the p50 is known, and of MPS with limits that its p95 is too long."""
-    asked = {"tenants": 7, "slo": NO_SLO | {"latency_ms": 50}}
-    (found,) = [each for each in answers("load", deploy="device-plugin", **asked) if each.workload == "yolos-light"]
+    asked = QUESTION | {"tenants": 7, "slo": NO_SLO | {"latency_ms": 50}, "deploy": "device-plugin"}
+    whole = read("load")
+    found = decide.answer(replace(whole, summary=without_bounds(whole.summary)), asked).answers[0]  # type: ignore[arg-type]
     assert (found.strategy, found.devices, found.undecided) == ("exclusive", 7, "")
     assert found.texts("devices") == [
         "Fewer devices are not known to keep the SLO: time-slicing on 3 (only the p50 is known)."
     ]
+
+
+def without_bounds(rows: Sequence[SummaryRow]) -> list[SummaryRow]:
+    bound = f"latency_{AT_LEAST}_seconds"
+    return [replace(row, metrics={name: each for name, each in row.metrics.items() if name != bound}) for row in rows]
+
+
+def test_a_p95_that_is_not_known_but_surely_too_long_exceeds_the_slo() -> None:
+    found = answer_to("load", "yolos-light", {"tenants": 3, "slo": NO_SLO | {"latency_ms": 50}})
+    assert found.texts("no plan")[0] == (
+        "No plan with time-slicing: lower end of the p95 of 3 tenants is 75.4 ms, more than 50 ms."
+    )
 
 
 def test_numbers_of_tenants_that_were_not_measured_are_judged_with_the_next_larger_one_and_named() -> None:
@@ -268,7 +282,7 @@ def test_a_hosts_answer_says_what_other_deployments_get_and_a_clusters_what_its_
 def test_another_deployment_without_a_winner_is_named(names: list[str], what: str) -> None:
     """Of time-slicing only medians are within this SLO."""
     whole = read("load")
-    few = replace(whole, summary=[row for row in whole.summary if row.strategy in names])
+    few = replace(whole, summary=without_bounds([row for row in whole.summary if row.strategy in names]))
     question = QUESTION | {"tenants": 7, "slo": NO_SLO | {"latency_ms": 50}, "workloads": ["yolos-light"]}
     (found,) = decide.answer(few, question).answers  # type: ignore[arg-type]
     (said,) = [text for text in found.texts("scope") if text.startswith("mps is for a host; ")]

@@ -132,6 +132,8 @@ class MeasuredCell:
     latency_mean_seconds: float | None
     percentiles: Mapping[str, Quantile]
     """PERCENTILES of all latencies together, and STAGE_METRICS, where the samples suffice and few enough failed."""
+    histogram: Histogram
+    """All latencies together, but those of scraped programs."""
     stages: Mapping[str, StageSample]
     """The stages of streams, over all tenants."""
     notes: tuple[str, ...]
@@ -188,7 +190,7 @@ def reduce_record(record: Record, tenant_workload: str | None = None, limits: Li
         _tenant_row(*each, histogram, length_seconds, limits)
         for each, histogram in zip(chosen, histograms, strict=True)
     ) or (TenantRow(),)
-    effective = effective_count(list(map(latency_series, tenants)))
+    effective, merged = effective_count(list(map(latency_series, tenants))), merge(histograms)
     host = record.get("host")
     stages, run_id = stage_samples(tenants, length_seconds or 0.0), record["provenance"]["run_id"]
     return MeasuredCell(
@@ -211,7 +213,8 @@ def reduce_record(record: Record, tenant_workload: str | None = None, limits: Li
         effective_count=effective,
         window_seconds=length_seconds,
         latency_mean_seconds=sum(tenant["sum_seconds"] for tenant in tenants) / count if count else None,
-        percentiles=_percentiles(tenants, merge(histograms), effective, stages),
+        percentiles=_percentiles(tenants, merged, effective, stages),
+        histogram=merged,
         stages=stages,
         notes=_notes(tenants, stages, limits),
         device_columns=device_columns(record, count),

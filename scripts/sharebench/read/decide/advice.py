@@ -19,6 +19,7 @@ from sharebench.read.grouping import group_by
 from sharebench.read.slo import LATENCY, PART_LABELS, dollars_per_million, percentile_label
 from sharebench.read.statistics.intervals import Estimate
 
+LOWER_END = "lower end of the p95"
 TAIL_PERCENTILES = ("p95", "p99", MAX)
 """Percentiles that hold for nearly all requests; half of the requests exceed a p50."""
 
@@ -75,6 +76,8 @@ class Level:
     """The p99 of the latency, if it is known; the `latency` is of the `percentile`."""
     longest: Estimate | None = None
     """The longest latency, if it bounds the p95 (`rows.with_longest`)."""
+    p95_at_least: Estimate | None = None
+    """A lower bound on the p95, where that is not known."""
     inverse_latency: Estimate | None = None
     """1 / mean latency in 1/s, for open loads only, whose throughput is the same under every strategy."""
     stream: Mapping[str, tuple[str, Estimate]] = field(default_factory=dict)
@@ -92,12 +95,16 @@ class Level:
         known = {LATENCY: (self.percentile, self.latency), **self.stream}
         return [JudgedPart(part, *known[part], limit) for part, limit in demand.limits.items() if part in known]
 
-    def by_longest(self, demand: Demand) -> Level:
-        """The level, by its longest latency if that is within the SLO and no tail is known."""
-        if self.longest is None or self.percentile in TAIL_PERCENTILES:
+    def by_bounds(self, demand: Demand) -> Level:
+        """The level, if the tail of its latency is not known by a bound that decides about the limit."""
+        limit = demand.limits.get(LATENCY)
+        if limit is None or self.percentile in TAIL_PERCENTILES:
             return self
-        is_within = self.longest.value <= demand.limits.get(LATENCY, 0.0)
-        return replace(self, percentile=MAX, latency=self.longest) if is_within else self
+        if self.longest and self.longest.value <= limit:
+            return replace(self, percentile=MAX, latency=self.longest)
+        if self.p95_at_least and self.p95_at_least.value > limit:
+            return replace(self, percentile=LOWER_END, latency=self.p95_at_least)
+        return self
 
     def coarse_parts(self, demand: Demand) -> list[JudgedPart]:
         """The parts of the SLO of which no tail is known."""
@@ -113,7 +120,7 @@ class Level:
 
     def exceeding_part(self, demand: Demand) -> JudgedPart | None:
         """The part that is furthest beyond its limit, by what is known of it; None if all are within."""
-        judged = self.tightest_part(demand)
+        judged = self.by_bounds(demand).tightest_part(demand)
         return judged if judged.time.value > judged.limit_seconds else None
 
     def tightest_part(self, demand: Demand) -> JudgedPart:
@@ -247,9 +254,9 @@ def _with_tails(option: Option, level: Level, demand: Demand) -> Level:
 
     More tenants are not faster, so fewer meet it too; but more replicas may be.
     """
-    level = level.by_longest(demand)
+    level = level.by_bounds(demand)
     if level.coarse_parts(demand) and not option.has_one_load:
-        for replicas, larger in sorted((n, each.by_longest(demand)) for n, each in option.levels.items()):
+        for replicas, larger in sorted((n, each.by_bounds(demand)) for n, each in option.levels.items()):
             if replicas > level.replicas and not larger.lacking(demand) and not larger.exceeding_part(demand):
                 tails = {"percentile": larger.percentile, "latency": larger.latency, "stream": larger.stream}
                 return replace(level, **tails, tails_of=replicas)  # type: ignore[arg-type]

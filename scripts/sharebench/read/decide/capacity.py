@@ -79,7 +79,7 @@ def _row(
         why = "no part of the SLO applies to it" if limits else "no SLO is set (slo)"
         return row | {"reason": why if valid else "no valid cell"}
     demand = Demand(1, applying)
-    valid = [level.by_longest(demand) for level in valid]
+    valid = [level.by_bounds(demand) for level in valid]
     # Numbers of tenants beyond the first that exceeds the SLO do not count.
     first_beyond = next((level for level in valid if level.exceeding_part(demand)), None)
     end = first_beyond.replicas if first_beyond else math.inf

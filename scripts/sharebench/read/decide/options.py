@@ -15,6 +15,7 @@ from sharebench.read.decide.device import DeviceLimits
 from sharebench.read.decide.documented import MEASURED, Isolation
 from sharebench.read.decide.elsewhere import Known
 from sharebench.read.decide.rows import (
+    AT_LEAST,
     MAX,
     MEAN,
     SLOWDOWN,
@@ -201,6 +202,7 @@ def measured_level(row: SummaryRow, is_open_load: bool = False) -> Level | None:
         inverse_latency=mean and mean.inverse_times(1),
         p99=row.percentile("p99"),
         longest=row.percentile(MAX),
+        p95_at_least=row.percentile(AT_LEAST),
         stream=known,
         tokens=row.metrics.get(TOKENS),
         mean=row.metrics.get(MEAN),

@@ -20,10 +20,11 @@ PERCENTILES = ("p95", "p99", "p50", "mean")
 
 The p99 of a latency is known of some plans only; a plan must not lose by what is known of it.
 """
-MAX = "max"
-"""The percentile whose value no request exceeds."""
+MAX, AT_LEAST = "max", "p95_at_least"
+"""A time that no request exceeds, and one that the p95 surely exceeds, where the p95 is not known."""
 METRICS = (
     *(f"{part}_{name}_seconds" for part in PART_LABELS for name in PERCENTILES),
+    f"{LATENCY}_{AT_LEAST}_seconds",
     *(TOTAL, TOKENS, GOODPUT, SLOWDOWN, STP, SM_ACTIVE, DRAM_ACTIVE),
 )
 """Columns of the summary that a decision reads."""
@@ -44,7 +45,7 @@ class SummaryRow:
     """The METRICS that are not blank."""
 
     def percentile(self, name: str, part: str = LATENCY) -> Estimate | None:
-        """One of PERCENTILES of a part of an SLO, or MAX (`with_longest`); None where it is blank."""
+        """One of PERCENTILES of a part of an SLO, MAX (`with_longest`) or AT_LEAST; None where it is blank."""
         return self.metrics.get(f"{part}_{name}_seconds")
 
 

@@ -55,7 +55,7 @@ def turning_points(options: Sequence[Option], demand: Demand) -> list[TurningPoi
     points = []
     for part, limit in demand.limits.items():
         levels = [level for option in options for level in option.levels.values()]
-        levels += [level.by_longest(demand.with_limit(LATENCY, math.inf)) for level in levels]
+        levels += [level.by_bounds(demand.with_limit(LATENCY, end)) for level in levels for end in (0.0, math.inf)]
         judged = (each for level in levels for each in level.slo_parts(demand))
         times = sorted({each.time.value for each in judged if each.part == part})
         # A level meets an SLO equal to its time, but not one just below it.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
-from scipy.special import stdtr, stdtrit
+from scipy.special import bdtrc, stdtr, stdtrit
 
 from sharebench.read.columns import TableRow
 from sharebench.read.statistics.spread import measure_spread
@@ -168,6 +168,16 @@ def required_count(quantile: float) -> int:
     Fewer samples may all lie below the quantile, whatever it is (299 for p99, 59 for p95, 5 for the median).
     """
     return math.ceil(math.log(1 - CONFIDENCE) / math.log(quantile))
+
+
+def surely_below(quantile: float, count: float) -> float:
+    """The place of a lower 95 % bound on this quantile in a sample of this size; 0 if it is too small for one.
+
+    The number of samples above it would be there by chance with a probability of 5 % at most (binomial).
+    """
+    n = math.floor(count)
+    above = next((k for k in range(1, n + 1) if bdtrc(k - 1, n, 1 - quantile) <= 1 - CONFIDENCE), n)
+    return 1 - above / n if n else 0.0
 
 
 def mean_of_logs(values: Sequence[float]) -> tuple[float, float | None]:

@@ -23,12 +23,13 @@ from sharebench.read.cells.metrics import (
     percentile_note,
 )
 from sharebench.read.cells.multiprogram import FORMULAS, group_metrics
-from sharebench.read.cells.rows import GROUP_COLUMNS, GroupKey, MeasuredCell, outcome_columns
+from sharebench.read.cells.rows import GROUP_COLUMNS, PERCENTILES, GroupKey, MeasuredCell, outcome_columns
 from sharebench.read.cells.slowdown import Baseline, Separability, group_ratio, group_slowdown
 from sharebench.read.columns import SLO, TableRow, columns, table_columns, table_frame
 from sharebench.read.grouping import group_by
+from sharebench.read.histogram import merge
 from sharebench.read.slo import dollars_per_million
-from sharebench.read.statistics.intervals import Estimate, Place, log_interval, rate_interval
+from sharebench.read.statistics.intervals import Estimate, Place, log_interval, rate_interval, surely_below
 from sharebench.study.cells import Cell, pair_name
 
 METRICS = tuple(column.name for column in table_columns("metrics"))
@@ -142,8 +143,22 @@ def _row(
     return row | {
         "notes": "; ".join(filter(None, notes)),
         "tenants_that_fit": fitting,
+        "latency_p95_at_least_seconds": _p95_at_least(valid),
         "scrape_error_percent": max(errors, default=None),
     }
+
+
+def _p95_at_least(cells: Sequence[MeasuredCell]) -> float | None:
+    """A lower 95 % bound on the p95 of these cells together; None where each has its p95.
+
+    It is no longer than the 95th percentile of any cell's sample, so that one disturbed cell does not raise it.
+    """
+    q, place = PERCENTILES["p95"], surely_below(PERCENTILES["p95"], sum(cell.effective_count for cell in cells))
+    if not place or all("p95" in cell.percentiles for cell in cells) or not all(cell.histogram.count for cell in cells):
+        return None
+    together = merge(cell.histogram for cell in cells).quantiles([place])
+    own = [quantile for cell in cells for quantile in cell.histogram.quantiles([q])]
+    return min(quantile.low_seconds for quantile in (*together, *own)) or None
 
 
 def isolation_index(shared: Sequence[MeasuredCell], alone: Sequence[MeasuredCell]) -> Estimate | None:
