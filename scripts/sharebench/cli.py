@@ -173,6 +173,8 @@ def advise(
     study, folder = dataset.open_complete(data[0], "DATA")
     given = {key: value for key, value in asked.items() if value is not None}
     limits = _words(slo)
+    if slo and not limits:
+        raise Refusal("--slo: none is given; such as latency_ms=50, or `none`; leave it out for that of the study")
     if "none" in limits and len(limits) > 1:
         raise Refusal("--slo none: it asks for no limit; leave it out, or the others")
     if limits:

@@ -14,6 +14,7 @@ from sharebench.model.spec import workload_label
 from sharebench.model.strategies import is_control
 from sharebench.read import promises
 from sharebench.read.grouping import group_by
+from sharebench.read.harm import CellKey, Harm, brief, harms, is_wrong
 from sharebench.read.promises import first_of
 from sharebench.read.quantity import format_quantity
 
@@ -113,10 +114,17 @@ def ending_lines(tables: Path, where: Path, of_promises: Collection[str] = ()) -
     return lines
 
 
-def _result_text(row: Mapping[str, str], largest: int) -> list[str]:
+def _is_shown(row: Mapping[str, str], harms: Sequence[Harm]) -> bool:
+    """Whether it has numbers that count; some of its repeats may have ended badly."""
+    return (row["status"] == "ok" or bool(row.get("latency_mean_seconds"))) and not is_wrong(harms)
+
+
+def _result_text(row: Mapping[str, str], largest: int, harms: Sequence[Harm]) -> list[str]:
     """A row of the summary in lines of a cell: latency and throughput, or why there are none."""
-    if row["status"] != "ok" or not row.get("latency_mean_seconds"):
+    if not row.get("latency_mean_seconds"):
         return [row["status"] if row["status"] != "ok" else "no mean"]
+    if is_wrong(harms):
+        return [brief(harms)]
 
     def text(metric: str, template: str, factor: float = 1.0) -> str:
         return template.format(format_quantity(factor * float(row[metric]))) if row.get(metric) else ""
@@ -127,26 +135,33 @@ def _result_text(row: Mapping[str, str], largest: int) -> list[str]:
     parts.append(text("goodput_total_hz", "{}/s in the SLO"))
     replicas = int(row["replicas"])
     parts.append(f"(× {replicas})" if replicas not in (1, largest) else "")
-    return [*filter(None, parts)]
+    return [*filter(None, [*parts, brief(harms)])]
 
 
-def _results_table(rows: Sequence[Mapping[str, str]]) -> list[str]:
+def _results_table(rows: Sequence[Mapping[str, str]], known: Mapping[CellKey, Sequence[Harm]]) -> list[str]:
     """Mean latency and throughput of all: a row for each workload, a column for each strategy.
 
     The largest number of tenants that ended well represents a strategy. Workloads that only ran alone, such as the
     baselines of pairs, come last.
     """
+
+    def harms_of(row: Mapping[str, str]) -> Sequence[Harm]:
+        return known.get((row["strategy"], row["workload"], int(row["replicas"])), ())
+
     shown = [row for row in rows if not is_control(row["strategy"])]
     largest = max((int(row["replicas"]) for row in shown), default=1)
     strategies = list(dict.fromkeys(row["strategy"] for row in shown))
     by_workload: defaultdict[tuple[str, str], dict[str, Mapping[str, str]]] = defaultdict(dict)
     # The last row of a strategy stays: the largest number of tenants that ended well.
-    for row in sorted(shown, key=lambda row: (row["status"] == "ok", int(row["replicas"]))):
+    for row in sorted(shown, key=lambda row: (_is_shown(row, harms_of(row)), int(row["replicas"]))):
         by_workload[row["workload"], row["tenant_workload"]][row["strategy"]] = row
     in_order = list(dict.fromkeys((row["workload"], row["tenant_workload"]) for row in shown))
     in_order.sort(key=lambda name: [row["replicas"] for row in by_workload[name].values()] == ["1"])
     lines = [
-        [[workload_label(*name)], *(_result_text(best[each], largest) if each in best else [] for each in strategies)]
+        [
+            [workload_label(*name)],
+            *(_result_text(best[each], largest, harms_of(best[each])) if each in best else [] for each in strategies),
+        ]
         for name in in_order
         for best in [by_workload[name]]
     ]
@@ -167,8 +182,12 @@ def _answers(path: Path) -> list[str]:
         return []
     answers = read_json(path, "answers")["answers"]
     left_out = len(answers) - MAX_WORKLOADS
-    lines = [f"{each['workload']}: {each['headline']}" for each in answers[:MAX_WORKLOADS]]
+    lines = [f"{each['workload']}: {each['headline']}{_caution(each.get('harm'))}" for each in answers[:MAX_WORKLOADS]]
     return lines + [f"{left_out} more in tables/advice.md"] * (left_out > 0)
+
+
+def _caution(harm: str | None) -> str:
+    return f" (caution: {harm} repeats)" if harm else ""
 
 
 def closing_lines(results: Path) -> list[str]:
@@ -189,7 +208,7 @@ def closing_lines(results: Path) -> list[str]:
     measured = [row for row in rows if row["workload"] not in of_promises]
     return [
         *([f"{label}:"] if label else []),
-        *(_results_table(measured) if measured else []),
+        *(_results_table(measured, harms(_rows(results / "tables" / "cells.csv"))) if measured else []),
         *_answers(results / "tables" / "advice.json"),
         *ending_lines(results / "tables", results / "report.html", of_promises),
         *(tested.problems if tested else []),

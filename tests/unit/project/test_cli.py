@@ -98,6 +98,8 @@ def test_the_help_is_an_index_with_a_line_for_each_command(capsys: pytest.Captur
         (f"advise {DATA} --slo bert.ttft_ms=50", "config: slo.workloads.bert.ttft_ms: 'bert' does not stream, so "),
         (f"advise {DATA} none", "DATA: none does not exist"),
         (f"advise {DATA} --workloads none", "config: workloads: none: not in "),
+        (f"advise {DATA} --workloads=", "config: workloads: none is named; there are "),
+        (f"advise {DATA} --slo=", "--slo: none is given; "),
         ("compare one two", "BEFORE: one is not a data set (manifest.json: No such file or directory); "),
         (f"compare {DATA} {DATA}/", f"not comparable: {DATA} and {DATA} are one data set; "),
         ("survey --hours long", "Invalid value for '--hours': 'long' is not a valid float range; see "),

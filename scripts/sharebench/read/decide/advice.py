@@ -16,6 +16,7 @@ from sharebench.model.question import MARGIN_PERCENT
 from sharebench.read.decide.documented import Isolation
 from sharebench.read.decide.rows import MAX
 from sharebench.read.grouping import group_by
+from sharebench.read.harm import Harm
 from sharebench.read.slo import LATENCY, PART_LABELS, dollars_per_million, percentile_label
 from sharebench.read.statistics.intervals import Estimate
 
@@ -90,6 +91,8 @@ class Level:
     gain: Estimate | None = None
     """Throughput of all tenants over that of one exclusive tenant, of replicas under an open load its latency over
     theirs; None where either is not known."""
+    harms: Sequence[Harm] = ()
+    """What happened to its tenants in repeats that its numbers are not of."""
 
     def slo_parts(self, demand: Demand) -> list[JudgedPart]:
         known = {LATENCY: (self.percentile, self.latency), **self.stream}

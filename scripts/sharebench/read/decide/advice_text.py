@@ -127,7 +127,7 @@ def _table(answer: Answer, style: str) -> str:
             "latency (ms)": each.latency or "-",
             "per GPU": each.work or "-",
             **({"$ per million": each.dollars or "-"} if has_price else {}),
-            "verdict": each.verdict,
+            "verdict": "; ".join(filter(None, (each.verdict, each.harm))),
         }
         for each in answer.plans
     ]

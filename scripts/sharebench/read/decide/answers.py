@@ -37,6 +37,7 @@ from sharebench.read.decide.reasons import (
     unsure_parts,
 )
 from sharebench.read.decide.turning import turning_points
+from sharebench.read.harm import brief
 from sharebench.read.quantity import format_ends, format_quantity
 from sharebench.read.slo import format_limits, percentile_label
 from sharebench.read.statistics.intervals import Estimate
@@ -73,6 +74,8 @@ class PlanLine(NamedTuple):
     """The number of tenants on one device that the numbers are of."""
     dollars: str = ""
     """The price of a million iterations or requests; empty without a price."""
+    harm: str = ""
+    """What happened to tenants in repeats that the numbers are not of, in brief."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,8 @@ class Answer:
     """All plans, the best first."""
     not_measured: str = ""
     """A strategy that the asker has in place of a measured one, and that was not measured; empty if all were."""
+    harm: str = ""
+    """The first plan's `harm`."""
 
     def texts(self, *kinds: Kind) -> list[str]:
         """The reasons of these kinds, in the order of the kinds."""
@@ -232,6 +237,7 @@ def decided(
         [Fact(f"GPUs for {format_tenants(demand.tenants)}", str(best.devices)), *facts],
         lines,
         not_measured,
+        lines[0].harm,
     )
 
 
@@ -294,4 +300,5 @@ def _line(plan: Plan, demand: Demand) -> PlanLine:
     work = "" if hz is None else f"{format_quantity(hz)}/s" if judged.name else f"× {format_quantity(hz)}"
     price = plan.dollars_per_million(level.throughput, demand)
     dollars = "" if price is None else format_quantity(price)
-    return PlanLine(name, plan.devices, plan.per_device, latency, work, hz, verdict, level.replicas, dollars)
+    measured, harm = level.replicas, brief(level.harms)
+    return PlanLine(name, plan.devices, plan.per_device, latency, work, hz, verdict, measured, dollars, harm)

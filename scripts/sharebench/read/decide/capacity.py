@@ -103,6 +103,9 @@ def _row(
     elif not most and first_beyond:
         least = first_beyond.replicas
         row["reason"] = f"{least} tenant exceeds it already" if least == 1 else f"{least} tenants exceed it already"
+    if most and most.harms:
+        harmed = f"{format_count(most.replicas, 'tenant', 'tenants')}: {'; '.join(map(str, most.harms))}"
+        row["reason"] = "; ".join(filter(None, (harmed, str(row.get("reason", "")))))
     return row
 
 

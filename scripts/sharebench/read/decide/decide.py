@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import pandas as pd
 
@@ -16,7 +16,7 @@ from sharebench.model.records.references import device_name, read_device
 from sharebench.model.strategies import all_strategies, is_control, node_strategies
 from sharebench.model.strategy import Strategy
 from sharebench.model.study_config import StudyConfig, from_json, sweeps_by_entry
-from sharebench.read import promises
+from sharebench.read import harm, promises
 from sharebench.read.cells.metrics import study_kinds
 from sharebench.read.columns import TableRow, csv_text, read_table, table_frame
 from sharebench.read.decide import advice_text, documented, elsewhere
@@ -28,10 +28,19 @@ from sharebench.read.decide.device import DeviceLimits, device_limits
 from sharebench.read.decide.elsewhere import Known
 from sharebench.read.decide.options import Terms, is_alone, known_option, strategy_options
 from sharebench.read.decide.reasons import Reason, format_choice
-from sharebench.read.decide.relative import jobs_answer, mix_answer
-from sharebench.read.decide.rows import DRAM_ACTIVE, SM_ACTIVE, SummaryRow, applying_limits, summary_rows, with_longest
+from sharebench.read.decide.relative import jobs_answer, jobs_with_harms, mix_answer
+from sharebench.read.decide.rows import (
+    DRAM_ACTIVE,
+    SM_ACTIVE,
+    SummaryRow,
+    applying_limits,
+    summary_rows,
+    with_harms,
+    with_longest,
+)
 from sharebench.read.finished import NoResults
 from sharebench.read.grouping import group_by
+from sharebench.read.harm import CellKey, Harm
 from sharebench.read.over_one import GroupKey, cell_groups, cells_alone, work_ratio
 from sharebench.read.quantity import format_quantity
 from sharebench.read.slo import LATENCY, format_slo, limits_of, own_limits, slo_limits
@@ -65,7 +74,7 @@ class Results:
     has_faults: bool
     """Whether this study tested faults."""
     jobs: pd.DataFrame | None
-    """tables/jobs.csv, if there is one."""
+    """tables/jobs.csv with `harms`, if there is one."""
     over_one: Mapping[GroupKey, Estimate]
     """Throughput of all tenants over that of one exclusive tenant."""
 
@@ -102,9 +111,12 @@ def read_results(data: Path, root: Path, others: Sequence[Path] = ()) -> Results
         for each in own
         if not is_control(each.name) and unsupported_reason(kind, entries[each.name], each.access) is None
     }
-    tenants = elsewhere.table(root, "cells")
+    tenants, jobs = elsewhere.table(root, "cells"), elsewhere.table(root, "jobs")
     rows = [row for row in summary_rows(summary) if not is_control(row.strategy)]
-    rows = rows if tenants is None else with_longest(rows, tenants)
+    harms: Mapping[CellKey, Sequence[Harm]] = {}
+    if tenants is not None:
+        harms = harm.harms(cast(list[harm.Row], tenants.reindex(columns=harm.COLUMNS).to_dict("records")))
+        rows = with_harms(with_longest(rows, tenants), harms)
     workloads = config["workload_catalogue"]
     mixed = {name for name, entry in workloads.items() if entry.tenants is not None}
     mixes = [row for row in rows if "+" in row.workload or row.workload in mixed]
@@ -123,7 +135,7 @@ def read_results(data: Path, root: Path, others: Sequence[Path] = ()) -> Results
         mixes=mixes,
         known=elsewhere.known(root, others, config, plain),
         has_faults=elsewhere.table(root, "isolation") is not None,
-        jobs=elsewhere.table(root, "jobs"),
+        jobs=None if jobs is None else jobs_with_harms(jobs, harms),
         over_one={} if tenants is None else _over_one(tenants, config),
     )
 
@@ -262,6 +274,7 @@ def _choice_elsewhere(other: Answer) -> str:
         return "there is no answer"
     choice = format_choice((other.strategy, other.devices))
     but = f" ({other.not_measured} was not measured)" if other.not_measured else ""
+    but += f" ({other.harm} repeats)" if other.harm else ""
     return f"no winner is known; ahead is {choice}{but}" if other.undecided else f"it is {choice}{but}"
 
 

@@ -207,4 +207,5 @@ def measured_level(row: SummaryRow, is_open_load: bool = False) -> Level | None:
         tokens=row.metrics.get(TOKENS),
         mean=row.metrics.get(MEAN),
         slowdown=row.metrics.get(SLOWDOWN),
+        harms=row.harms,
     )

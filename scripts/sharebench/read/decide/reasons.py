@@ -27,14 +27,18 @@ class Reason(NamedTuple):
 
 
 def hazard_reasons(best: Plan) -> list[Reason]:
-    """What is known to go wrong under the plan: wrong answers, and neighbours that die of a fault."""
-    if best.per_device == 1 or best.level is None:
+    """What is known to go wrong under the plan: in its own repeats, by wrong answers, by faults."""
+    if best.level is None:
         return []
+    harmed = f"{best.option.strategy} with {format_tenants(best.level.replicas)}: "
+    harms = [Reason("hazard", f"Caution: {harmed}{'; '.join(map(str, best.level.harms))}.")] * bool(best.level.harms)
+    if best.per_device == 1:
+        return harms
     found = [text] if (text := best.option.hazards.get(best.per_device)) else []
     fault = best.option.fault
     if fault.holds is False:
         found.append(f"a tenant that faults may end the others; {fault.basis}: {fault.text}")
-    return [Reason("hazard", f"Caution: {text}.") for text in found]
+    return harms + [Reason("hazard", f"Caution: {text}.") for text in found]
 
 
 def gain_reasons(plans: Sequence[Plan], what: str = GAIN) -> list[Reason]:
@@ -91,8 +95,10 @@ def reasons_against_fewer(plans: Sequence[Plan], demand: Demand) -> list[Reason]
         return []
     vain = ", ".join(f"{name} on {each.devices}" for name, each in fewest.items())
     what = f"Nothing {'else ' * bool(vain)}that was measured serves {format_tenants(demand.tenants)} on fewer devices"
-    all_on_one = best.option.level(demand.tenants)
-    if all_on_one is not None and (judged := all_on_one.exceeding_part(demand)):
+    all_on_one, barred = best.option.level(demand.tenants), best.option.infeasible
+    if more := [n for n in barred if best.per_device < n <= demand.tenants]:
+        what += f" ({best.option.strategy} with {min(more)} on one GPU: {barred[min(more)]})"
+    elif all_on_one is not None and (judged := all_on_one.exceeding_part(demand)):
         latency = f"{judged.name} {format_quantity(1e3 * judged.time.value)} ms"
         what += f" ({best.option.strategy} with {all_on_one.replicas} on one GPU: {latency})"
     return [Reason("devices", f"{f'Sharing brings nothing with {vain}. ' * bool(vain)}{what}.")]

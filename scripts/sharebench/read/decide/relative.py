@@ -15,6 +15,7 @@ from sharebench.read.decide.options import MAX_ISOLATED_GROWTH, measured_level
 from sharebench.read.decide.reasons import GAIN, Reason
 from sharebench.read.decide.rows import SLOWDOWN, STP, SummaryRow, estimate
 from sharebench.read.grouping import group_by
+from sharebench.read.harm import CellKey, Harm, is_wrong
 from sharebench.read.quantity import format_ends, format_quantity
 from sharebench.read.slo import format_limits
 from sharebench.read.statistics.intervals import Estimate
@@ -40,21 +41,24 @@ def mix_answer(
     holds its own `limits`, if any apply to its workload.
     """
     known = [row for row in rows if row.metrics.keys() >= {STP, SLOWDOWN} and row.strategy in strategies]
-    if not known:
+    wrong = [row for row in rows if is_wrong(row.harms) and row.strategy in strategies]
+    if not (known or wrong):
         return None
-    size = _nearest_size([row.replicas for row in known], demand)
+    size = _nearest_size([row.replicas for row in known or wrong], demand)
     own = group_by((row for row in known if row.replicas == size), lambda row: row.strategy)
     options, facts = [_alone("exclusive", 1)], {}
     for name, found in own.items():
         slowest = max(row.metrics[SLOWDOWN].value for row in found)
         isolation = Isolation(slowest <= MAX_ISOLATED_GROWTH, MEASURED, f"the slowest has {slowest:.3g} × its latency")
-        option = shared(strategies[name], _level(size, found[0].metrics[STP], isolation))
+        option = shared(strategies[name], _level(size, found[0].metrics[STP], isolation, found[0].harms))
         of_tenants = [row for row in rows if (row.strategy, row.replicas) == (name, size)]
         options.append(replace(option, beyond_limits=_beyond_limits(of_tenants, limits)))
         slowdowns = {row.tenant_workload: f"× {format_quantity(row.metrics[SLOWDOWN].value)}" for row in found}
         facts[name] = [Fact(f"latency of {tenant}", text, "of one alone") for tenant, text in slowdowns.items()]
 
-    left_out = {row.strategy for row in known} - own.keys()
+    excluded = {row.strategy: row.reason for row in wrong if row.replicas == size}
+    options += [_without_plan(shared(strategies[name], {}), size, reason) for name, reason in excluded.items()]
+    left_out = {row.strategy for row in known} - own.keys() - excluded.keys()
     held = {row.tenant_workload: limits[row.tenant_workload] for row in known if limits.get(row.tenant_workload)}
     asked = replace(demand, limits={}) if held else demand
     answer = _answer(workload, options, asked, (size, size), left_out, "work per GPU", facts, is_gpu)
@@ -86,20 +90,30 @@ def jobs_answer(
     is_gpu: bool,
 ) -> Answer | None:
     """The answer for jobs from their rows of tables/jobs.csv. Plans are ordered by their speed over the queue's."""
-    is_known = rows["speedup"].notna() & (rows["replicas"] > 1)
-    known = rows[is_known & rows["strategy"].isin(strategies.keys())]
-    if known.empty:
+    shared_rows = rows[(rows["replicas"] > 1) & rows["strategy"].isin(strategies.keys())]
+    known, wrong = shared_rows[shared_rows["speedup"].notna()], shared_rows[shared_rows["harms"].map(is_wrong)]
+    if known.empty and wrong.empty:
         return None
-    jobs = _nearest_size(known["replicas"].tolist(), demand)
+    jobs = _nearest_size((wrong if known.empty else known)["replicas"].tolist(), demand)
     options = [_alone(queue, jobs)]
+    for row in wrong[wrong["replicas"] == jobs].to_dict("records"):
+        options.append(_without_plan(shared(strategies[row["strategy"]], {}), jobs, str(row["harms"][0])))
     for row in known[known["replicas"] == jobs].to_dict("records"):
         speedup = estimate(row, "speedup")
         assert speedup is not None
         strategy = strategies[row["strategy"]]
-        options.append(shared(strategy, _level(jobs, speedup, documented.performance_isolation(strategy))))
-    left_out = {*known["strategy"]} - {*known.loc[known["replicas"] == jobs, "strategy"]}
+        isolation = documented.performance_isolation(strategy)
+        options.append(shared(strategy, _level(jobs, speedup, isolation, row["harms"])))
+    left_out = {*known["strategy"]} - {each.strategy for each in options}
     sizes = (min(jobs, demand.tenants), jobs)
     return _answer(workload, options, demand, sizes, left_out, OVER_A_QUEUE, {}, is_gpu, OVER_A_QUEUE.capitalize())
+
+
+def jobs_with_harms(table: pd.DataFrame, known: Mapping[CellKey, Sequence[Harm]]) -> pd.DataFrame:
+    """tables/jobs.csv with a column `harms`; of a row with a wrong answer no speed is known."""
+    keys = zip(table["strategy"], table["workload"], table["replicas"], strict=True)
+    harms = pd.Series([tuple(known.get(key, ())) for key in keys], index=table.index, dtype=object)
+    return table.assign(harms=harms, speedup=table["speedup"].mask(harms.map(is_wrong).astype(bool)))
 
 
 def _nearest_size(sizes: Collection[int], demand: Demand) -> int:
@@ -107,8 +121,12 @@ def _nearest_size(sizes: Collection[int], demand: Demand) -> int:
     return max((size for size in sizes if size <= demand.tenants), default=min(sizes))
 
 
-def _level(replicas: int, work: Estimate, isolation: Isolation) -> dict[int, Level]:
-    return {replicas: Level(replicas, "", ONE, work, isolation, gain=work)}
+def _level(replicas: int, work: Estimate, isolation: Isolation, harms: Sequence[Harm]) -> dict[int, Level]:
+    return {replicas: Level(replicas, "", ONE, work, isolation, gain=work, harms=harms)}
+
+
+def _without_plan(option: Option, tenants: int, why: str) -> Option:
+    return replace(option, infeasible={tenants: why})
 
 
 def _alone(strategy: str, tenants: int) -> Option:

@@ -9,6 +9,7 @@ import pandas as pd
 from sharebench.read.alike import merge_alike
 from sharebench.read.cells.rows import GROUP_COLUMNS, NEEDED_COUNT
 from sharebench.read.columns import INTERVAL_SUFFIXES
+from sharebench.read.harm import CellKey, Harm, is_wrong
 from sharebench.read.slo import LATENCY, PART_LABELS
 from sharebench.read.statistics.intervals import Estimate
 
@@ -43,6 +44,8 @@ class SummaryRow:
     tenants_that_fit: int | None
     metrics: Mapping[str, Estimate]
     """The METRICS that are not blank."""
+    harms: Sequence[Harm] = ()
+    """What happened to its tenants in other repeats than its `n`."""
 
     def percentile(self, name: str, part: str = LATENCY) -> Estimate | None:
         """One of PERCENTILES of a part of an SLO, MAX (`with_longest`) or AT_LEAST; None where it is blank."""
@@ -86,6 +89,18 @@ def with_longest(rows: Sequence[SummaryRow], tenants: pd.DataFrame) -> list[Summ
             known[key] = {f"{LATENCY}_{MAX}_seconds": Estimate(end, end, end, len(independent))}
     found = (known.get((row.strategy, row.workload, row.tenant_workload, row.replicas), {}) for row in rows)
     return [replace(row, metrics={**row.metrics, **more}) for row, more in zip(rows, found, strict=True)]
+
+
+def with_harms(rows: Sequence[SummaryRow], known: Mapping[CellKey, Sequence[Harm]]) -> list[SummaryRow]:
+    """The rows with valid cells have the harms of the others; one with a wrong answer has no valid cell any more."""
+    found = []
+    for row in rows:
+        if row.n and (own := known.get((row.strategy, row.workload, row.replicas))):
+            row = replace(row, harms=own)
+            if is_wrong(own):
+                row = replace(row, status="ok", reason=str(own[0]), n=0, warnings=0, metrics={})
+        found.append(row)
+    return found
 
 
 def _number(row: Mapping[Hashable, Any], name: str) -> float | None:
