@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from sharebench.read.alike import merge_alike
 from sharebench.read.grouping import group_by
 
-WRONG = "wrong"
+WRONG = "answers not right"
+"""Others than alone, or none."""
 KINDS: Mapping[str, str] = {
     **dict.fromkeys(("output_digest", "answers"), WRONG),
     **{status: status for status in ("crashed", "oom", "killed", "hung")},

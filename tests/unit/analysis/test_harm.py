@@ -55,7 +55,7 @@ def test_harm_is_what_tenants_suffer_and_not_what_is_merely_lost() -> None:
         f"in 2 of 4 repeats, {ELSE.replace('tenant 0', 'tenants 0, 1')}",
         f"in 1 of 4 repeats, {CRASHED}",
     ]
-    assert harm.brief(found) == "wrong in 2 of 4, crashed in 1 of 4" and harm.is_wrong(found)
+    assert harm.brief(found) == "answers not right in 2 of 4, crashed in 1 of 4" and harm.is_wrong(found)
     (unserved,) = harm.harms([cell(1), cell(2, "drained_queue: full; queue_growth: tenant 0: it grew")]).values()
     assert harm.brief(unserved) == "not served in 1 of 2" and not harm.is_wrong(unserved)
 
@@ -121,10 +121,19 @@ def test_published_advice_names_a_crash_in_one_repeat() -> None:
     assert harmed == {"mps-limited": "crashed in 1 of 2"}
 
 
+def test_a_queue_of_which_a_repeat_crashed_is_taken_with_a_caution() -> None:
+    row = {"workload": "lab", "replicas": 3, "speedup": 1.0, "speedup_low": 0.99, "speedup_high": 1.01}
+    table = pd.DataFrame([row | {"strategy": name} for name in ("sequential", "mps")])
+    known = {("sequential", "lab", 3): HARMS["crashed"]}
+    found = jobs_answer("lab", jobs_with_harms(table, known), STRATEGIES, "sequential", option, Demand(3), True)
+    assert found is not None and (found.strategy, found.harm) == ("sequential", "crashed in 1 of 3")
+    assert found.texts("hazard") == [f"Caution: sequential with 3 tenants: in 1 of 3 repeats, {CRASHED}."]
+
+
 STRATEGIES = {name: Strategy(name=name, mechanism=(name,)) for name in ("mps", "time-slicing")}
 HARMS = {
     "crashed": [Harm("crashed", 1, 3, CRASHED)],
-    "wrong": [Harm("wrong", 1, 3, ELSE)],
+    "wrong": [Harm(harm.WRONG, 1, 3, ELSE)],
 }
 
 

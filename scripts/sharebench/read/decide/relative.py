@@ -95,7 +95,8 @@ def jobs_answer(
     if known.empty and wrong.empty:
         return None
     jobs = _nearest_size((wrong if known.empty else known)["replicas"].tolist(), demand)
-    options = [_alone(queue, jobs)]
+    queued = rows[(rows["strategy"] == queue) & (rows["replicas"] == jobs)]
+    options = [_alone(queue, jobs, next(iter(queued["harms"]), ()))]
     for row in wrong[wrong["replicas"] == jobs].to_dict("records"):
         options.append(_without_plan(shared(strategies[row["strategy"]], {}), jobs, str(row["harms"][0])))
     for row in known[known["replicas"] == jobs].to_dict("records"):
@@ -129,9 +130,9 @@ def _without_plan(option: Option, tenants: int, why: str) -> Option:
     return replace(option, infeasible={tenants: why})
 
 
-def _alone(strategy: str, tenants: int) -> Option:
+def _alone(strategy: str, tenants: int, harms: Sequence[Harm] = ()) -> Option:
     """Tenants that share nothing: each has a GPU, or they queue for one."""
-    levels = {tenants: Level(tenants, "", ONE, ONE, documented.ALONE)}
+    levels = {tenants: Level(tenants, "", ONE, ONE, documented.ALONE, harms=harms)}
     return Option(strategy, levels, documented.ALONE, 0, is_sharing=False)
 
 
