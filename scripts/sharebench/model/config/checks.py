@@ -3,17 +3,20 @@
 A line names the key, the value and the remedy; `sharebench.model.config.load` turns it into a ConfigError.
 """
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from zipfile import is_zipfile
 
-from sharebench.core.files import REPOSITORY
+from sharebench.core.files import REPOSITORY, Refusal, read_json
 from sharebench.model import faults, workload_modules
 from sharebench.model.capabilities import resolve_node_kind, supporting_kinds, unsupported_reason
 from sharebench.model.config import nodes, programs, prometheus, secrets, sweeps
-from sharebench.model.config.files import is_file
+from sharebench.model.config.files import is_file, is_folder
+from sharebench.model.run_record import STATE_FOLDER
 from sharebench.model.strategies import CONTROL_SUFFIX, all_strategies
 from sharebench.model.study_config import StudyConfig, has_jobs
 from sharebench.model.words import quoted, unknown_value
@@ -33,8 +36,14 @@ SOURCE_FOLDERS = (
     "scripts",
     "tests",
     ".git",
+    ".snakemake",
+    ".venv",
+    ".venv-gpu",
 )
 """Folders of a checkout that hold no results."""
+NOT_FOREIGN = {"README.md", ".gitignore", ".snakemake_timestamp", "lost+found", "compare", "from", "paper", "survey"}
+"""What a folder may hold before the first run there, besides results of other studies."""
+PARTS_OF_RESULTS = {"calibration", "cells", "figures", "logs", "nodes", "partial", "tables", STATE_FOLDER}
 MAX_NAME_BYTES = 200
 """File systems have 255, and what is built for a results folder adds to its name."""
 
@@ -99,11 +108,39 @@ def _paths(config: StudyConfig) -> Iterator[str]:
         yield f"results: {config['results']!r} holds more than results; name a folder of its own, such as results/mine"
     if any(map(is_file, (results, *results.parents))):
         yield f"results: {config['results']!r} is a file, or in one; name a folder, such as results/mine"
+    elif not config["from"] and not is_shared and (problem := _foreign(results)):
+        yield f"results: {config['results']!r} {problem}; name a new folder, such as results/mine"
     for data in config["from"]:
         if Path(data).is_file() and not is_zipfile(data):
             yield f"from: {data!r} is not a zip, or a damaged one that lacks its end; get the archive again"
         elif not Path(data).exists():
             yield f"from: {data!r} is not an existing folder or zip; give the results of a finished study"
+
+
+def _foreign(results: Path) -> str | None:
+    """Why a run would overwrite files of someone in this folder, or mix its own with them; None if it would not."""
+    for part, inner in pairwise((results, *results.parents)):
+        if part.name in PARTS_OF_RESULTS and is_folder(inner / STATE_FOLDER):
+            return f"is a part of {inner}"
+    if _is_of_a_study(results) or results == REPOSITORY / "results":
+        return None
+    with contextlib.suppress(OSError):
+        for entry in sorted(results.iterdir()):
+            # A study may be next to its results.
+            is_config = entry.suffix == ".yaml"
+            if not is_config and entry.name not in NOT_FOREIGN and not _is_of_a_study(entry):
+                return f"holds {entry.name}, which is not of a study"
+    return None
+
+
+def _is_of_a_study(folder: Path) -> bool:
+    """Whether a run, `join`, or whoever unpacked a data set there has made the folder."""
+    if is_folder(folder / STATE_FOLDER) or is_folder(folder / "cells"):
+        return True
+    with contextlib.suppress(OSError, Refusal):
+        read_json(folder / "manifest.json", "config", "node_kind")
+        return True
+    return False
 
 
 def _has_long_name(path: Path) -> bool:
