@@ -54,6 +54,11 @@ def test_problems_across_keys_are_named_at_once() -> None:
     assert_lines(refusal_line({"exclude": ["mps/a", "mig/b"]}), ["exclude: 'mps/a'", "exclude: 'mig/b'"])
 
 
+def test_every_faulty_entry_of_a_list_is_named() -> None:
+    lines = ["replicas: -1 is below 1", "replicas: 2.5 is not a whole number", "replicas: 'two' is not a whole number"]
+    assert_lines(refusal_line({"replicas": [-1, 2.5, "two"]}), lines)
+
+
 TWO_LISTS = {"rate_hz": [1, 2], "concurrency": [1], "arrival": "poisson"}
 FAULTY = {
     "a value of an entry": ({f"{W}.mine": {"kind": "http", "load": {"rate_hz": "x"}}}, [f"{W}.mine.load.rate_hz"]),

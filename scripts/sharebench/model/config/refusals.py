@@ -63,7 +63,7 @@ def error_lines(error: ValidationError) -> list[str]:
             key, line = _error_line(each)
             # A value that may be of several types has an error for each.
             lines.setdefault(key, line)
-    return list(lines.values())
+    return list(dict.fromkeys(lines.values()))
 
 
 def faulty_parts(error: ValidationError) -> tuple[set[str], set[str]]:
@@ -79,7 +79,7 @@ def faulty_parts(error: ValidationError) -> tuple[set[str], set[str]]:
 
 
 def _error_line(details: ErrorDetails) -> tuple[str, str]:
-    """The key that an error is about, and the line."""
+    """What an error is about, a key or an entry of a list, and the line."""
     path = list(details["loc"])
     if details["type"] == values.CROSSED:
         key = ".".join(map(str, path))
@@ -90,7 +90,7 @@ def _error_line(details: ErrorDetails) -> tuple[str, str]:
     place = _place(path)
     problem = _key_problem(details, place, str(name)) if name else _value_problem(details, place)
     line = f"{place.key}: {problem}" if place.key else problem
-    return (line if name else place.key), line
+    return (line if name else f"{place.key} {[part for part in path if isinstance(part, int)]}"), line
 
 
 def _place(path: list[int | str]) -> _Place:
