@@ -211,7 +211,12 @@ def _limits(texts: Sequence[str]) -> dict[str, object]:
 def _pairs(key: str, texts: Sequence[str], form: str = "KEY=VALUE") -> dict[str, str]:
     if unusable := [text for text in texts if "=" not in text.lstrip("=")]:
         raise Refusal(f"--{key} {unusable[0]}: it is not {form}")
-    return {name: value for name, _, value in (text.partition("=") for text in texts)}
+    pairs: dict[str, str] = {}
+    for name, _, value in (text.partition("=") for text in texts):
+        if name in pairs:
+            raise Refusal(f"--{key} {name}={value}: {name} is {pairs[name]} already; give one of them")
+        pairs[name] = value
+    return pairs
 
 
 @commands.command(cls=SeveralValues)

@@ -89,6 +89,7 @@ def test_the_help_is_an_index_with_a_line_for_each_command(capsys: pytest.Captur
         (f"advise {DATA} --tenants 0", "config: tenants: 0 is below 1; "),
         (f"advise {DATA} --slo 50", "--slo 50: it is not PART=MS, such as latency_ms=50"),
         (f"advise {DATA} --slo none --slo latency_ms=4", "--slo none: it asks for no limit; "),
+        (f"advise {DATA} --slo latency_ms=5,latency_ms=1", "--slo latency_ms=1: latency_ms is 5 already; give one"),
         (f"advise {DATA} --slo latency_ms=", "--slo latency_ms=: no value; to ask without a limit, give none"),
         (f"advise {DATA} --slo speed=50", "config: slo: 'speed' is an unknown key; "),
         (f"advise {DATA} --slo none.latency_ms=50", "config: slo.workloads: 'none' is not in the catalogue"),
