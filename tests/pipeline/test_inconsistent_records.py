@@ -63,8 +63,10 @@ def test_cells_of_another_device_or_framework_are_refused(finished: Checkout) ->
     finished.edit_record(last, frameworks("2.0.0"))
     finished.edit_record(CELL, lambda record: record["node"].update(device="0123456789abcdef"))
     finished.edit_record(other, frameworks("1.0.0"))
+    (finished.results / "report.html").touch()
     refused = finished.run(*TABLES)
     assert refused.failed == {"aggregate": {""}}
+    assert not (finished.results / "report.html").exists(), "as are the tables that it shows"
     assert f"{FILE}: not the newest cell's: device 0123456789abcdef → " in refused.out
     assert "cells/mig/beta/n1/r2/raw.json: not the newest cell's: package numpy 1.0.0 → 2.0.0" in refused.out
     assert follow(finished, refused, *TABLES).jobs == {"run_cell": {CELL, other}, "aggregate": {""}}

@@ -85,7 +85,12 @@ def aggregate(data: Path, results: Path, tabled: Path) -> None:
     """
     run = run_record.read_run(results)
     study = Study(run["config"])
-    names = write_tables(study, data, results, run)
+    try:
+        names = write_tables(study, data, results, run)
+    except RecordsRefused:
+        # Snakemake removes the tables of a job that fails, so that the report would be of none.
+        (results / "report.html").unlink(missing_ok=True)
+        raise
     # An earlier study in this folder may have had other optional tables.
     for name in TABLES.keys() - names:
         for leftover in (*results.glob(f"tables/{name}.*"), *results.glob(f"figures/{name}.*")):
