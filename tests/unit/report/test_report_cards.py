@@ -85,7 +85,7 @@ def test_every_kind_of_reason_is_once_in_a_card(root: Path) -> None:
         (
             [],
             [row("mps", 3, n=0, reason="late by 3%; late by 5%"), row("mps", 7, n=0, reason="late by 9%")],
-            "No valid cell. mps: late by 3 to 9%.",
+            "No valid cell. mps: late by 3 to 9%",
         ),
         ([], [BASELINE, SHARED], "take mps"),
     ],
@@ -111,7 +111,7 @@ def test_a_sweep_is_one_card_with_a_row_for_each_load() -> None:
     (found,) = cards(advised, rows, [*rows], {"w": Sweep("rate_hz", {"w-9": 9, "w-1": 1})})
     assert (found.workload, found.by, found.strategy) == ("w", "requests/s per tenant", "")
     assert [(load.value, load.strategy) for load in found.loads] == [(1, "mps"), (9, "")]
-    assert found.loads[1].why == "No valid cell. mps: no room."
+    assert found.loads[1].why == "No valid cell. mps: no room"
     assert [look.metric for look in found.metrics] == ["ttft_p50_seconds", "throughput_total_hz"], "those with values"
 
 
@@ -149,7 +149,7 @@ def test_the_page_has_the_curve_of_a_sweep_once_with_its_card(tmp_path: Path) ->
 def test_a_workload_that_leaves_no_choice_has_a_card_too() -> None:
     rows = {"w": [BASELINE, row("exclusive-again", 1)], "other": [BASELINE, SHARED], "mix": [BASELINE]}
     (found,) = cards(Advice("", {}, {}, has_price=False), rows, ["w", "other"], {})
-    assert found == Card("w", "Only exclusive has a valid cell: there is nothing to choose from.")
+    assert found == Card("w", "Only exclusive has a valid cell: there is nothing to choose from")
 
 
 def test_the_page_shows_the_answer_first_and_its_label_on_every_card(root: Path) -> None:

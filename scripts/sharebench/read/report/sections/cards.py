@@ -136,13 +136,13 @@ def serving_text(row: Row) -> str:
 
 
 def _no_choice(summary: list[Row]) -> str:
-    """Why a workload's rows leave nothing to choose from; empty if several strategies have valid cells."""
+    """Why a workload's rows leave nothing to choose from, without full stop; empty if several strategies are valid."""
     rows = [row for row in summary if not is_control(row["strategy"])]
     measured = dict.fromkeys(row["strategy"] for row in rows if row["n"] > 0)
     if rows and not measured:
         whys = group_by(rows, itemgetter("strategy"))
         texts = {name: "; ".join(row["reason"] or absence_reason(row) for row in own) for name, own in whys.items()}
-        return f"No valid cell. {'; '.join(f'{name}: {merge_alike(text)}' for name, text in texts.items())}."
+        return f"No valid cell. {'; '.join(f'{name}: {merge_alike(text)}' for name, text in texts.items())}"
     return (
-        f"Only {next(iter(measured))} has a valid cell: there is nothing to choose from." if len(measured) == 1 else ""
+        f"Only {next(iter(measured))} has a valid cell: there is nothing to choose from" if len(measured) == 1 else ""
     )
