@@ -182,7 +182,7 @@ def advise(
     config = load(study.config | given)
     config["workloads"] = _words(workloads)
     question = dataset.resolve_question(config, given, [*given, *(["workloads"] if workloads else [])], study)
-    others = dataset.other_studies(data, "DATA")
+    others = dataset.other_studies(data, "DATA", lambda line: print(_plain(line), file=sys.stderr))
     with TemporaryDirectory() as made:
         rebuild.write_tables(dataset.apply_question(study, question), folder, Path(made))
         answer = decide.answer(decide.read_results(folder, Path(made), others), question)

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Literal, cast, get_args
 
@@ -139,12 +139,14 @@ def list_published(folder: Path) -> list[str]:
     return sorted(manifest.parent.relative_to(folder).as_posix() for manifest in manifests)
 
 
-def other_studies(paths: Sequence[Path], where: str = "config: from") -> list[Path]:
+def other_studies(
+    paths: Sequence[Path], where: str = "config: from", note: Callable[[str], None] | None = None
+) -> list[Path]:
     """The other studies that count for the advice on the first: those after it, and the others of its publication.
 
     A path is a study's folder, or the archive in a published one. Of a publication only studies of the same device
     count. Raises DataSetError, which begins with `where`, for a further study of another device or without tables, and
-    for one of the publication whose device is unknown.
+    for one of the publication that is damaged, which `note` makes a line of in place of that.
     """
     own, *others = (_published_folder(path) for path in paths)
     for folder in others:
@@ -154,9 +156,15 @@ def other_studies(paths: Sequence[Path], where: str = "config: from") -> list[Pa
     if (own / archive.CHECKSUMS).is_file():
         there = sorted({file.parent for file in own.resolve().parent.glob(f"*/{archive.MANIFEST}")} - {own.resolve()})
         neighbours = [Path(os.path.relpath(folder)) for folder in there]
+        product = _product(own) if neighbours else ""
         for folder in neighbours:
-            _check_files(folder, where)
-        others += [folder for folder in neighbours if _product(folder) == _product(own)]
+            try:
+                _check_files(folder, where)
+                others += [folder] if _product(folder) == product else []
+            except DataSetError as problem:
+                if note is None:
+                    raise
+                note(f"note: without {folder}, of the same publication: {str(problem).removeprefix(f'{where}: ')}")
     return list({folder.resolve(): folder for folder in others if folder.resolve() != own.resolve()}.values())
 
 

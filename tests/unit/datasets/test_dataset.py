@@ -158,6 +158,9 @@ def test_the_other_studies_of_a_publication_are_found_by_each_of_its_names(
         list_files(tmp_path / "faults")
         with pytest.raises(DataSetError, match=r"^\.\./faults: nodes/device\.json is missing or damaged, .* get that"):
             dataset.other_studies([Path()])
+        notes: list[str] = []
+        assert dataset.other_studies([Path()], "DATA", notes.append) == []
+        assert len(notes) == 1 and notes[0].startswith("note: without ../faults, of the same publication: ")
     os.mkfifo(tmp_path / "faults/nodes/device.json")
     with pytest.raises(DataSetError, match=r"^config: from: .*faults.*device\.json"):
         dataset.other_studies([Path()])
