@@ -330,4 +330,9 @@ def excluded_cells_note(study: Study, workloads: Collection[str] = ()) -> str:
     excluded = [each for each in study.config["exclude"] if any(is_excluded(cell, each) for cell in all_cells)]
     missing = len(all_cells) - len(without_excluded(all_cells, excluded))
     patterns = ", ".join([*excluded[:MAX_NAMED_PATTERNS], *(["…"] if len(excluded) > MAX_NAMED_PATTERNS else [])])
-    return f"Left out by the config: {missing} of {len(all_cells)} cells ({patterns})." if missing else ""
+    if not missing:
+        return ""
+    baseline, kept = study.config["baseline"], without_excluded(all_cells, excluded)
+    is_lost = baseline in {cell.strategy for cell in all_cells} - {cell.strategy for cell in kept}
+    lost = f" Without {baseline}, the baseline, nothing is compared with it." if is_lost else ""
+    return f"Left out by the config: {missing} of {len(all_cells)} cells ({patterns}).{lost}"

@@ -57,6 +57,8 @@ def test_a_note_counts_the_cells_that_the_config_excludes() -> None:
     assert excluded_cells_note(study_with({"node": "simulated"})) == ""
     line = excluded_cells_note(study_with({"node": "simulated", "exclude": ["mps/*/n2"]}))
     assert re.fullmatch(r"Left out by the config: 6 of \d+ cells \(mps/\*/n2\)\.", line)
+    line = excluded_cells_note(study_with({"node": "simulated", "exclude": ["exclusive/*"]}))
+    assert line.endswith("(exclusive/*). Without exclusive, the baseline, nothing is compared with it.")
 
 
 @pytest.fixture
