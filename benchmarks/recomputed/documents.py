@@ -119,7 +119,7 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
         for strategy in ("mps-half", "time-slicing", "mps")
         for of in ("service", "server")
     ]
-    for strategy in SHARED[:2]:
+    for strategy in SHARED[:3]:
         llm.append(digits(over_alone(servers, strategy, "vllm-concurrency-16", 4, ratio_to_alone(tokens_hz))[0]))
         llm.append(over_alone(servers, strategy, "vllm-concurrency-16", 4, ratio_to_alone(tpot_seconds))[0])
     single = [cell for each in (*ALONE, "mps") for cell in select(servers, each, "vllm-concurrency-16", 1)]
@@ -163,8 +163,8 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
         (*which, "| small models"): [number for pair in copies for number in pair],
         (*which, "| each fills"): [work["matmul 16384", each] for each in SHARED[:3]],
         (*which, "| a small model"): [digits(big["time-slicing"]), f"{big['mps']:.0f}", digits(big["mps-limited"])],
-        (*which, "| LLM servers of one"): one_model,
-        (*which, "| LLM servers of several"): llm,
+        (*which, "| LLM servers of one"): [*one_model, "400"],
+        (*which, "| LLM servers of several"): ["4", *llm],
         (*which, "| an LLM server"): crowd,
         (*which, "With batches"): ["32", digits(progress(batches, "mps", "resnet50-graph-32", 7)[0])],
         (*which, "LLM servers have"): [f"{active[0]:.0f}", f"{active[-1]:.0f}"],

@@ -176,6 +176,11 @@ def test_sharing_whose_gain_may_be_none_is_ahead_but_not_certain() -> None:
     assert change == "with 2 tenants it is time-slicing on 1 GPU, not certain"
     surely = replace(shared, levels={5: replace(shared.levels[5], gain=Estimate(1.56, 1.0, 2.4))})
     assert answer_question("w", [surely, alone], Demand(5)).undecided == ""
+    more = replace(surely, strategy="mps", effort=shared.effort + 1)
+    found = answer_question("w", [shared, more, alone], Demand(5))
+    assert (found.strategy, found.undecided) == ("mps", ""), "as good, and sure to bring something"
+    (tie,) = found.texts("tie")
+    assert tie.endswith("mps is the least effort of what surely gains.")
 
 
 def test_under_an_open_load_lower_latency_goes_first() -> None:

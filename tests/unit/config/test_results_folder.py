@@ -21,6 +21,7 @@ TAKEN = {
     "other studies": ["README.md", "quick/.sharebench/run.json", "survey/survey.md"],
     "a study": ["study.yaml"],
     "a fresh disk": ["lost+found/x"],
+    "a folder that git or a desktop marks": [".gitkeep", ".DS_Store"],
 }
 
 

@@ -100,7 +100,7 @@ def test_every_row_of_which_strategy_takes_what_the_advice_takes() -> None:
         # MIG was not measured there.
         measured = take.replace("**MIG, or ", "**").replace("one server", TAKES["exclusive"])
         for question in ROWS[first]:
-            assert measured.startswith(f"**{TAKES[answer_to(*question).strategy]}"), question
+            assert f"**{TAKES[answer_to(*question).strategy]}" in measured, question
 
 
 def test_every_bullet_of_readme_says_what_the_advice_takes() -> None:

@@ -41,7 +41,8 @@ SOURCE_FOLDERS = (
     ".venv-gpu",
 )
 """Folders of a checkout that hold no results."""
-NOT_FOREIGN = {"README.md", ".gitignore", ".snakemake_timestamp", "lost+found", "compare", "from", "paper", "survey"}
+MARKS = {"README.md", ".gitignore", ".gitkeep", ".DS_Store", ".snakemake_timestamp", "lost+found"}
+NOT_FOREIGN = MARKS | {"compare", "from", "paper", "survey"}
 """What a folder may hold before the first run there, besides results of other studies."""
 PARTS_OF_RESULTS = {"calibration", "cells", "figures", "logs", "nodes", "partial", "tables", STATE_FOLDER}
 MAX_NAME_BYTES = 200

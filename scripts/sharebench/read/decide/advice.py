@@ -335,12 +335,12 @@ def advise(options: Iterable[Option], demand: Demand) -> list[Plan]:
 
 
 def _order(plan: Plan) -> tuple[float, ...]:
-    """Of tied plans the least effort, and then the fewest replicas, go before more merit.
+    """Of tied plans those that surely gain, the least effort, and then the fewest replicas go before more merit.
 
     Merit goes last, since a wider interval of one plan may tie more plans, but takes none away.
     """
     replicas = plan.per_device * plan.option.has_one_load
-    effort = (plan.option.effort, replicas) if plan.is_tied else (0, 0)
+    effort = (plan.unsure_gain is not None, plan.option.effort, replicas) if plan.is_tied else (0, 0, 0)
     return (*plan.rank, not plan.is_tied, *effort, -plan.merit.value)
 
 
