@@ -106,6 +106,9 @@ def test_an_impossible_plan_has_a_reason() -> None:
     assert find_plan(full, Demand(5)).devices == 2
     assert find_plan(replace(MPS, max_by_memory=1), Demand(5)).reason == "memory holds 1 tenant"
     assert find_plan(option("new", level(1, 0.1, 10)), Demand(9)).reason == "not measured with 9 tenants or more"
+    wrong = option("wrong", level(1, 0.1, 10), infeasible={5: "no room", 7: "excluded"})
+    assert find_plan(wrong, Demand(6)).reason == "not measured with 6 tenants; 7 tenants: excluded"
+    assert find_plan(wrong, Demand(4)).reason == "not measured with 4 tenants; 5 tenants: no room"
     assert find_plan(SLICING, Demand(5, {"latency": 0.2})).reason == "p99 of 5 tenants is 500 ms, more than 200 ms"
 
 

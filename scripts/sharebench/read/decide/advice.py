@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from sharebench.core.console import format_count
 from sharebench.model.question import MARGIN_PERCENT
 from sharebench.read.decide.documented import Isolation
 from sharebench.read.decide.rows import MAX
@@ -300,7 +301,9 @@ def _problem(option: Option, replicas: int, level: Level | None, demand: Demand)
         holds = f"memory holds {option.max_by_memory} tenant{'s' * (option.max_by_memory != 1)}"
         return f"{holds}, {option.memory_basis}" if option.memory_basis else holds
     if level is None:
-        return f"not measured with {replicas} tenants or more"
+        larger = min((n for n in option.infeasible if n > replicas), default=None)
+        more = f"; {larger} tenants: {option.infeasible[larger]}" if larger else " or more"
+        return f"not measured with {format_count(replicas, 'tenant', 'tenants')}{more}"
     if option.has_one_load and level.inverse_latency and level.gain is None:
         return "without a valid baseline its latency over that of one alone is not known"
     if demand.isolation == "fault" and replicas > 1 and not option.fault.holds:
