@@ -148,6 +148,10 @@ def test_the_plugins_mps_that_was_not_measured_is_not_said_to_bring_nothing() ->
     isolated = answers("jobs", deploy="device-plugin", isolation="fault")[0]
     assert not isolated.not_measured, "MPS isolates no faults, with limits or without"
     assert not any(each.not_measured for each in answers("inference", deploy="device-plugin", tenants=7))
+    assert not answers("eager", deploy="device-plugin", tenants=1)[0].not_measured, "one alone has no neighbours"
+    for study in ("llm", "server-and-services"):
+        for undecided in answers(f"../h200-two/{study}", deploy="device-plugin", tenants=3, slo=NO_SLO):
+            assert undecided.headline.startswith(f"{of_what_was}{MEASURED_ONCE}; ahead: ")
 
 
 def test_faults_of_the_same_publication_count_with_their_source() -> None:

@@ -223,11 +223,12 @@ def decided(
     instead = {each.option.instead for each in plans} - {"", *(each.option.strategy for each in plans)}
     # Without neighbours it is the same as any, and it has no isolation.
     not_measured = "".join(instead) if demand.tenants > 1 and demand.isolation == "none" else ""
+    headline = f"{undecided}; ahead: {plan}" if undecided else headline
     if not_measured:
         headline = f"the plugin's MPS ({not_measured}) was not measured; of what was: {headline}"
     return Answer(
         workload,
-        f"{undecided}; ahead: {plan}" if undecided else headline,
+        headline,
         reasons,
         best.option.strategy,
         best.devices,
