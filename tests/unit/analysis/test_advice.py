@@ -90,6 +90,7 @@ def test_one_tenant_per_device_is_not_sharing() -> None:
     few = advise(OPTIONS, Demand(1, {"latency": 0.1}))
     assert strategies(few) == ["exclusive"], "whatever fewer devices or more throughput the others have"
     assert {each.reason for each in few[1:]} == {"one tenant alone shares nothing"}
+    assert find_plan(replace(MPS, infeasible={1: "answers: 400"}), Demand(1)).reason == "1 tenant: answers: 400"
 
 
 def test_unknown_isolation_does_not_count() -> None:

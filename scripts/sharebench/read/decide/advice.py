@@ -293,10 +293,10 @@ def _problem(option: Option, replicas: int, level: Level | None, demand: Demand)
     """The reason why this number of tenants on one device does not meet the demand; None if it does."""
     if option.unavailable:
         return option.unavailable
+    if replicas in option.infeasible:
+        return f"{format_count(replicas, 'tenant', 'tenants')}: {option.infeasible[replicas]}"
     if replicas == 1 and option.is_sharing:
         return "one tenant alone shares nothing"
-    if replicas in option.infeasible:
-        return f"{replicas} tenants: {option.infeasible[replicas]}"
     if option.max_by_memory is not None and replicas > option.max_by_memory:
         holds = f"memory holds {option.max_by_memory} tenant{'s' * (option.max_by_memory != 1)}"
         return f"{holds}, {option.memory_basis}" if option.memory_basis else holds
