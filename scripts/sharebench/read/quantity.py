@@ -9,5 +9,6 @@ def format_quantity(value: float) -> str:
 
 
 def format_ends(low: float | None, high: float | None) -> str:
-    """`37.5 to 38.6`; empty without an interval, or one without a width."""
-    return "" if low is None or high is None or low == high else f"{format_quantity(low)} to {format_quantity(high)}"
+    """`37.5 to 38.6`; empty without an interval, or one whose ends read the same."""
+    ends = [format_quantity(end) for end in (low, high) if end is not None]
+    return " to ".join(ends) if len({*ends}) == 2 else ""

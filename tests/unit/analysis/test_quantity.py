@@ -2,7 +2,7 @@
 
 import pytest
 
-from sharebench.read.quantity import format_quantity
+from sharebench.read.quantity import format_ends, format_quantity
 
 
 @pytest.mark.parametrize(
@@ -20,3 +20,9 @@ from sharebench.read.quantity import format_quantity
 )
 def test_a_quantity_is_rounded_once(value: float, text: str) -> None:
     assert format_quantity(value) == text
+
+
+def test_an_interval_whose_ends_read_the_same_is_left_out() -> None:
+    assert format_ends(37.51, 38.6) == "37.5 to 38.6"
+    assert format_ends(1.1081, 1.1149) == ""
+    assert format_ends(1.2, 1.2) == format_ends(None, 1.2) == format_ends(None, None) == ""

@@ -149,7 +149,7 @@ def test_the_advice_and_the_figure_compare_replicas_with_the_mean_of_the_baselin
 
 def test_replicas_that_stream_are_compared_by_their_tokens(tmp_path: Path) -> None:
     folder = decided(tmp_path, {"concurrency_total": [8]}, {"slo": SLO | {"ttft_ms": None, "tpot_ms": None}})
-    assert "tokens per GPU 716/s (× 1.60 of one alone, " in (folder / "tables/advice.md").read_text()
+    assert "tokens per GPU 716/s (× 1.60 of one alone)" in (folder / "tables/advice.md").read_text()
     # As many requests as before, with answers of half the length under MPS.
     totals = [f"output_tokens_total_hz{end}" for end in ("", "_low", "_high")]
     for name, columns in (("cells", ["output_tokens_hz"]), ("summary", totals)):

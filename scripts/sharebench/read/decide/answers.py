@@ -204,8 +204,7 @@ def decided(
     headline = f"take {plan}"
     if unsure := best.unsure_gain:
         what = "more replicas bring" if replicas else "sharing brings"
-        text = f"× {format_quantity(unsure.value)}, {format_ends(unsure.low, unsure.high)}"
-        undecided = undecided or f"not certain that {what} anything ({text})"
+        undecided = undecided or f"not certain that {what} anything ({_times(unsure)})"
     shared = [each.brings_nothing for each in plans if each.option.is_sharing and each.devices is not None]
     if shared and all(shared) and not best.option.is_sharing:
         what = "more replicas bring" if replicas else "sharing brings"
@@ -288,8 +287,12 @@ def _facts(best: Plan, level: Level, demand: Demand) -> list[Fact]:
 def _over_one(best: Plan, ratio: Estimate | None) -> str:
     if best.per_device == 1 or ratio is None:
         return ""
+    return _times(ratio, " of one alone")
+
+
+def _times(ratio: Estimate, what: str = "") -> str:
     ends = format_ends(ratio.low, ratio.high)
-    return f"× {format_quantity(ratio.value)} of one alone{f', {ends}' if ends else ''}"
+    return f"× {format_quantity(ratio.value)}{what}{f', {ends}' if ends else ''}"
 
 
 def _line(plan: Plan, demand: Demand) -> PlanLine:
