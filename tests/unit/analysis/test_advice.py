@@ -119,6 +119,9 @@ def test_tied_plans_are_ordered_by_effort() -> None:
     poor = option("poor", level(5, 0.1, 15.0), effort=0)
     assert strategies(advise([hard, poor, easy], Demand(5))) == ["easy", "hard", "poor"]
     assert [each.is_tied for each in advise([hard, poor, easy], Demand(5))] == [True, True, False]
+    for also, said in (([], "hard is not"), ([replace(hard, strategy="odd")], "none of hard, odd is")):
+        [why] = answer_question("w", [easy, hard, *also], Demand(5)).texts("tie")
+        assert why == f"In throughput {said} surely better by 5 %; easy is the least effort."
 
 
 def test_an_interval_excludes_but_never_promotes() -> None:

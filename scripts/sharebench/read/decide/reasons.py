@@ -59,8 +59,10 @@ def tie_reasons(plans: Sequence[Plan], demand: Demand) -> list[Reason]:
     if not tied:
         return []
     more = f" and {len(tied) - MAX_NAMED} more" if len(tied) > MAX_NAMED else ""
+    names = f"{', '.join(tied[:MAX_NAMED])}{more}"
+    is_not = f"{names} is not" if len(tied) == 1 else f"none of {names} is"
     what = "mean latency" if best.level and best.level.inverse_latency else "throughput"
-    none = f"In {what} none of {', '.join(tied[:MAX_NAMED])}{more} is surely better by {demand.margin_percent:g} %"
+    none = f"In {what} {is_not} surely better by {demand.margin_percent:g} %"
     why = "goes first by effort, then by replicas" if best.option.has_one_load else "is the least effort"
     why += " of what surely gains" if best.unsure_gain is None and any(each.unsure_gain for each in others) else ""
     return [Reason("tie", f"{none}; {best.option.strategy} {why}.")]
