@@ -118,6 +118,11 @@ def test_an_answer_from_cells_with_warnings_mentions_them(root: Path, tmp_path: 
     asked(root, tmp_path)
     expected = f"Of the {cells} cells behind this, {warned} carry a warning."
     assert reasons(tmp_path, "hashing", "certainty")[-1] == expected
+    with edited_table(tmp_path / "copy/tables/summary.csv") as summary:
+        summary.loc[own, ["n", "warnings"]] = 0
+        summary.loc[summary.index[own][-1], ["n", "warnings"]] = 1
+    asked(root, tmp_path)
+    assert reasons(tmp_path, "hashing", "certainty")[-1] == "Of the 1 cell behind this, 1 carries a warning."
 
 
 def test_more_devices_where_one_is_not_enough(root: Path, tmp_path: Path) -> None:

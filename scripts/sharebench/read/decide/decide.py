@@ -9,6 +9,7 @@ from typing import NamedTuple, cast
 
 import pandas as pd
 
+from sharebench.core.console import format_count
 from sharebench.core.files import read_json, replace_atomically, write_json
 from sharebench.model.capabilities import unsupported_reason
 from sharebench.model.question import Deployment, Question
@@ -296,7 +297,9 @@ def _more_reasons(
         reasons.append(Reason("scope", f"{text}; what it leaves idle can be gained."))
     cells, warnings = (sum(numbers) for numbers in zip(*((row.n, row.warnings) for row in own), strict=True))
     if warnings:
-        reasons.append(Reason("certainty", f"Of the {cells} cells behind this, {warnings} carry a warning."))
+        behind = f"Of the {format_count(cells, 'cell', 'cells')} behind this"
+        carry = format_count(warnings, "carries", "carry")
+        reasons.append(Reason("certainty", f"{behind}, {carry} a warning."))
     return reasons
 
 
