@@ -278,7 +278,8 @@ def resolve_question(config: StudyConfig, given: Collection[str], typed: Collect
     same = {"+".join(sorted(name.split("+"))): name for name in measured}
     asked = config["workloads"] if "workloads" in typed else []
     wanted = [same.get("+".join(sorted(name.split("+"))), name) for name in asked]
-    if "workloads" in typed and not wanted:
+    # A study of faults alone has none itself.
+    if "workloads" in typed and not wanted and study.config["workloads"]:
         raise DataSetError(f"config: workloads: none is named; there are {', '.join(measured)}")
     for key, names, known in (("slo.workloads", limited, study.tenant_workloads()), ("workloads", wanted, measured)):
         if missing := [name for name in names if name not in known]:
