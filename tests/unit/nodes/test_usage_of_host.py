@@ -14,6 +14,9 @@ from tenant.gpu import nvml
 
 pytestmark = pytest.mark.usefixtures("mock_nvml")
 
+# More than the kernel's largest process number, so that no program of this machine has them.
+ONE, OTHER = 2**22 + 1, 2**22 + 2
+
 
 @pytest.mark.parametrize(
     "words, name",
@@ -59,12 +62,12 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def test_each_gpu_is_watched_and_an_idle_one_has_no_program(
     steps: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (file := tmp_path / "processes").write_text("compute 641 710\n")
+    (file := tmp_path / "processes").write_text(f"compute {ONE} 710\n")
     monkeypatch.setenv("MOCK_PROCESSES", str(file))
     monkeypatch.setenv("MOCK_GPUS", "2")
     seen = usage.watch_gpus(1.0 / 3600, steps)
     busy, idle = seen.usages
-    assert (busy.workload, idle.workload) == ("process 641", None)
+    assert (busy.workload, idle.workload) == (f"process {ONE}", None)
     assert busy.place.product == "NVIDIA H200" and len(busy.series) == 4
     # GPM is the mock's constant, from the second reading on; memory is the process's own.
     assert busy.series[SM].iloc[1:].tolist() == pytest.approx([62.5] * 3)
@@ -74,7 +77,7 @@ def test_each_gpu_is_watched_and_an_idle_one_has_no_program(
 def test_two_programs_on_a_gpu_have_their_own_memory(
     steps: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (file := tmp_path / "processes").write_text("compute 641 710\ncompute 642 100\n")
+    (file := tmp_path / "processes").write_text(f"compute {ONE} 710\ncompute {OTHER} 100\n")
     monkeypatch.setenv("MOCK_PROCESSES", str(file))
     first, second = usage.watch_gpus(0.5 / 3600, steps).usages
     assert first.is_shared and second.is_shared
@@ -83,7 +86,7 @@ def test_two_programs_on_a_gpu_have_their_own_memory(
 
 def test_a_process_on_two_gpus_is_spread(steps: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOCK_GPUS", "2")
-    monkeypatch.setattr(usage.Gpu, "occupants", lambda gpu: [Occupant(641, "compute", None)])
+    monkeypatch.setattr(usage.Gpu, "occupants", lambda gpu: [Occupant(ONE, "compute", None)])
     assert [each.is_spread for each in usage.watch_gpus(0.5 / 3600, steps).usages] == [True, True]
 
 
