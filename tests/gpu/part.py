@@ -105,14 +105,15 @@ class Part:
         return uses_several_devices(self.study.config, self.study.node_kind)
 
     def seconds(self, blocks: Sequence[Sequence[Cell]], devices: int = 1) -> float:
-        """Expected duration of blocks that several devices measure at the same time."""
+        """Expected duration of blocks that several devices measure at the same time, each block on one of them."""
         window = 0.0 if NODE_KINDS[self.study.node_kind].is_virtual else float(self.study.config["window_seconds"])
-        cells = [cell for block in blocks for cell in block]
-        measuring = len(cells) * window + len({*map(self.study.start_of, cells)}) * self.overhead_seconds
-        at_once = max(1, min(devices, len(blocks)))
-        calibrated = {name for cell in cells for name in self.study.calibrated_workloads(cell)}
+        busy = [0.0] * devices
+        for block in blocks:
+            starts = {*map(self.study.start_of, block)}
+            busy[busy.index(min(busy))] += len(block) * window + len(starts) * self.overhead_seconds
+        calibrated = {name for block in blocks for cell in block for name in self.study.calibrated_workloads(cell)}
         calibrating = len(calibrated) * (min(window, CALIBRATION_SECONDS) + self.overhead_seconds)
-        return measuring / at_once + calibrating + self.first_seconds + self.target_seconds + RUN_SECONDS
+        return max(busy) + calibrating + self.first_seconds + self.target_seconds + RUN_SECONDS
 
     def checked(self, folder: Path, where: Path) -> set[Cell]:
         """The cells that are measured in a folder, which may be unpacked from the archive `where`.

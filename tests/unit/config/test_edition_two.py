@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,17 @@ def test_ten_visits_to_two_gpus_measure_every_block_once(edition: Edition, monke
                 whole.setdefault(part.module, number)
     assert set(whole) == {part.module for part in parts} - {"S", "P"}, whole
     assert whole["C"] == whole["H"] == 3
+
+
+def test_four_devices_take_a_block_each_and_split_none(edition: Edition, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Part, "checked", lambda *_: set())
+    monkeypatch.setattr(Edition, "carried", lambda *_: set())
+    core, batch = (part for part in edition.parts if part.module in "CB")
+    chosen = {part.module: replace(edition, device_count=4).next_blocks(part) for part in (core, batch)}
+    assert len(chosen["C"]) == 4 * 3
+    assert core.seconds(chosen["C"], 4) == core.seconds([own[0] for own in core.blocks.values()])
+    assert len(chosen["B"]) == 2 * 3
+    assert batch.seconds(chosen["B"], 4) == batch.seconds(chosen["B"], 3), "two of four devices have two blocks"
 
 
 def test_the_workloads_with_the_fewest_blocks_come_first(edition: Edition, monkeypatch: pytest.MonkeyPatch) -> None:
