@@ -3,10 +3,12 @@
 Other repeats are only lost: our client was late, or the machine was busy.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sharebench.read.alike import merge_alike
+from sharebench.read.gates.gates import INVALID
 from sharebench.read.grouping import group_by
 
 WRONG = "answers not right"
@@ -17,6 +19,7 @@ KINDS: Mapping[str, str] = {
     **dict.fromkeys(("nothing_finished", "failed_share", "queue_growth", "censored"), "not served"),
 }
 """By status of a cell, or by gate that excludes it, what happened; the worst first."""
+GATE = re.compile(rf"(?:^|; )({'|'.join(INVALID)}): ")
 COLUMNS = ("strategy", "workload", "replicas", "device", "repeat", "status", "valid", "reason")
 """The columns of cells.csv that are read."""
 Row = Mapping[str, Any]
@@ -70,6 +73,7 @@ def _harm(cell: Row) -> tuple[str, str] | None:
         return KINDS[cell["status"]], reason
     if cell["status"] != "ok" or str(cell["valid"]) == "True":
         return None
-    # Of a cell that ended well, the reason is `gate: message; gate: message`.
-    parts = dict(part.split(": ", 1) for part in reason.split("; ") if ": " in part)
-    return next(((kind, parts[gate]) for gate, kind in KINDS.items() if gate in parts), None)
+    # Of a cell that ended well, the reason is `gate: message; gate: message`, and a message may have a `; ` of its own.
+    _, *parts = GATE.split(reason)
+    messages = dict(zip(parts[::2], parts[1::2], strict=True))
+    return next(((kind, messages[gate]) for gate, kind in KINDS.items() if gate in messages), None)

@@ -27,6 +27,7 @@ from sharebench.read.statistics.intervals import Estimate
 CRASHED = "1 of 4 tenants crashed: ended by itself with exit code 1"
 ELSE = "tenant 0 computed something else than the workload alone"
 WRONG = f"output_digest: {ELSE}; queue_growth: tenant 0: it grew"
+NONE = "tenant 1: no request began in the window of 2 s and ended; set a longer one (window_seconds)"
 NEVER_STARTED = ("infeasible", "not-measured")
 
 
@@ -58,6 +59,13 @@ def test_harm_is_what_tenants_suffer_and_not_what_is_merely_lost() -> None:
     assert harm.brief(found) == "answers not right in 2 of 4, crashed in 1 of 4" and harm.is_wrong(found)
     (unserved,) = harm.harms([cell(1), cell(2, "drained_queue: full; queue_growth: tenant 0: it grew")]).values()
     assert harm.brief(unserved) == "not served in 1 of 2" and not harm.is_wrong(unserved)
+
+
+def test_a_message_has_its_remedy_behind_a_semicolon() -> None:
+    reason = f"window_length: an iteration takes 60% of the window; set a longer one; nothing_finished: {NONE}; {WRONG}"
+    for excluded, said in ((reason, ELSE), (reason.removesuffix(f"; {WRONG}"), NONE)):
+        ((found,),) = harm.harms([cell(1), cell(2, excluded)]).values()
+        assert str(found) == f"in 1 of 2 repeats, {said}"
 
 
 def test_every_kind_of_harm_is_a_status_or_a_gate() -> None:
