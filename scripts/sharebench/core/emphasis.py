@@ -10,7 +10,7 @@ PATTERNS = {
     "bold red": r" {2}broken$|^broken:|^\d+ of \d+ cells (?:oom|crashed|killed|hung|excluded)"
     r"|^[1-9]\d* promises? broken|could not be restored",
     "yellow": r"\bCaution\b|(?:sharing brings|more replicas bring) nothing"
-    r"|no (?:sharing|number of replicas)(?=.* brings anything;)|^\d+ of \d+ cells carry a warning",
+    r"|no (?:sharing|number of replicas)(?=.* brings anything;)|^\d+ of \d+ cells with a warning",
     "cyan": r"\b(?:sharebench (?!--)\w+|snakemake) [^;]*$",
 }
 

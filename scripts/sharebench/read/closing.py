@@ -108,7 +108,7 @@ def ending_lines(tables: Path, where: Path, of_promises: Collection[str] = ()) -
         lines.append(f"{len(affected)} of {len(cells)} cells {problem}: {first}: {reason}")
     if warned := [row["warnings"].split(";") for row in judged.values() if row["warnings"]]:
         names = _counts_text(name for warnings in warned for name in warnings)
-        lines.append(f"{len(warned)} of {len(cells)} cells carry a warning: {names}; see {where}")
+        lines.append(f"{len(warned)} of {len(cells)} cells with a warning: {names}; see {where}")
         found = dict.fromkeys(name for warnings in warned for name in warnings)
         lines += [f"  {name}: {REMEDIES[name]}" for name in found if name in REMEDIES]
     return lines

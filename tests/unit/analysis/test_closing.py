@@ -179,7 +179,7 @@ def test_they_count_failed_excluded_and_warned_cells(results: Path) -> None:
         "1 of 7 cells infeasible: matmul, mps × 8: no room",
         "3 of 7 cells excluded by nothing_finished 3, cpu_stolen 3: matmul, mig × 1 and 1 other: "
         f"nothing_finished: {failed}",
-        f"2 of 7 cells carry a warning: foreign_cpu 2, drift 1; see {results / 'report.html'}",
+        f"2 of 7 cells with a warning: foreign_cpu 2, drift 1; see {results / 'report.html'}",
         f"  foreign_cpu: {REMEDIES['foreign_cpu']}",
         f"  drift: {REMEDIES['drift']}",
         f"report: {results / 'report.html'}",
@@ -189,7 +189,7 @@ def test_they_count_failed_excluded_and_warned_cells(results: Path) -> None:
     gates(results, [{"repeat": 1, "gate": "steady", "outcome": "passed"}])
     assert closing_lines(results)[3] == "1 of 1 cells excluded: matmul, mig × 1: no valid baseline on this device"
     cells(results, [{"repeat": 1, "warnings": "foreign_cpu"}])
-    named = f"1 of 1 cells carry a warning: foreign_cpu 1; see {results / 'report.html'}"
+    named = f"1 of 1 cells with a warning: foreign_cpu 1; see {results / 'report.html'}"
     assert closing_lines(results)[3] == named
 
 

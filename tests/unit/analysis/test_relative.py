@@ -12,7 +12,7 @@ from sharebench.read.decide.relative import mix_answer
 from sharebench.read.decide.rows import SLOWDOWN, STP, SummaryRow
 from sharebench.read.statistics.intervals import Estimate
 
-STRATEGIES = {name: Strategy(name=name, mechanism=(name,)) for name in ("mps", "time-slicing")}
+STRATEGIES = {name: Strategy(name=name, mechanism=(name,)) for name in ("mps", "streams", "time-slicing")}
 WORK = {("mps", 3): 2.5, ("mps", 6): 3.5, ("time-slicing", 3): 1.5, ("time-slicing", 6): 2.0}
 FAULT = Isolation(None, UNKNOWN, "")
 
@@ -67,10 +67,11 @@ def test_an_slo_and_a_price_that_do_not_enter_are_named() -> None:
     assert not any("did not enter" in text for text in answered(Demand(3)).texts("scope"))
 
 
-def test_a_strategy_without_a_valid_cell_of_that_number_is_named() -> None:
-    failed = {("mps", 3): 2.5, ("time-slicing", 6): 1.0}
+@pytest.mark.parametrize(("left_out", "named"), [(("mps",), "mps has"), (("streams", "mps"), "mps, streams have")])
+def test_a_strategy_without_a_valid_cell_of_that_number_is_named(left_out: tuple[str, ...], named: str) -> None:
+    failed = {**{(name, 3): 2.5 for name in left_out}, ("time-slicing", 6): 1.0}
     answer = answered(Demand(6), summary(failed))
     assert answer.strategy == "" or answer.undecided
-    said = "mps has no valid cell with 6 tenants, but with other numbers"
+    said = f"{named} no valid cell with 6 tenants, but with other numbers"
     assert said in answer.undecided and f"{said}." in answer.texts("scope")
     assert answered(Demand(6), summary(failed | {("time-slicing", 6): 2.0})).strategy == "time-slicing"

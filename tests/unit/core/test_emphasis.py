@@ -27,7 +27,7 @@ Caution: a tenant that faults may end the others
 answers    mps-limited  3  0.4  max  0.1  broken
 share      mps          3  1.0  max  1.1  kept
 3 of 8 cells crashed: bert, mps × 3: the tenant ended
-2 of 8 cells carry a warning: drift 2; see results/report.html
+2 of 8 cells with a warning: drift 2; see results/report.html
 5 of 8 cells are measured; their tables are in results/partial
 [bold]text of a user[/bold] :smile: "quoted" 12
 the node could not be restored: no right; restore it: sharebench restore --config node=cpu
@@ -66,7 +66,7 @@ def test_the_words_that_answer_are_coloured_and_the_text_stays() -> None:
         "broken",
         "kept",
         "3 of 8 cells crashed",
-        "2 of 8 cells carry a warning",
+        "2 of 8 cells with a warning",
         "could not be restored",
         "sharebench restore --config node=cpu",
     ]
@@ -130,7 +130,7 @@ def test_cells_that_failed_are_red_and_those_with_a_warning_are_not(status: str,
     gate = {"gate": "drift", "severity": "warning", "outcome": "failed"}
     pd.DataFrame([cell | gate]).to_csv(tmp_path / "gates.csv", index=False)
     line = "\n".join(ending_lines(tmp_path, tmp_path / "report.html")[:1])
-    usual = {"ok": [], "infeasible": [], "not-measured": [], "warned": ["1 of 1 cells carry a warning"]}
+    usual = {"ok": [], "infeasible": [], "not-measured": [], "warned": ["1 of 1 cells with a warning"]}
     assert _coloured(line) == usual.get(status, [f"1 of 1 cells {status}"])
     assert ("\x1b[1;31m" in _shown(line)) == (status not in usual)
 

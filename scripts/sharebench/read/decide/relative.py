@@ -150,7 +150,8 @@ def _unanswered_reasons(asked: Demand, measured: int, left_out: Collection[str])
 
 
 def _not_measured(strategies: Collection[str], tenants: int) -> str:
-    return f"{', '.join(sorted(strategies))} has no valid cell with {tenants} tenants, but with other numbers"
+    have = "has" if len(strategies) == 1 else "have"
+    return f"{', '.join(sorted(strategies))} {have} no valid cell with {tenants} tenants, but with other numbers"
 
 
 def _answer(
