@@ -14,7 +14,7 @@ from sharebench.model.spec import workload_label
 from sharebench.model.strategies import is_control
 from sharebench.read import promises
 from sharebench.read.grouping import group_by
-from sharebench.read.harm import CellKey, Harm, brief, harms, is_wrong
+from sharebench.read.harm import CellKey, Harm, brief, caution, harms, is_wrong
 from sharebench.read.promises import first_of
 from sharebench.read.quantity import format_quantity
 
@@ -181,13 +181,9 @@ def _answers(path: Path) -> list[str]:
     if not path.is_file():
         return []
     answers = read_json(path, "answers")["answers"]
-    left_out = len(answers) - MAX_WORKLOADS
-    lines = [f"{each['workload']}: {each['headline']}{_caution(each.get('harm'))}" for each in answers[:MAX_WORKLOADS]]
+    shown, left_out = answers[:MAX_WORKLOADS], len(answers) - MAX_WORKLOADS
+    lines = [f"{each['workload']}: {each['headline']}{caution(each.get('harm', ''))}" for each in shown]
     return lines + [f"{left_out} more in tables/advice.md"] * (left_out > 0)
-
-
-def _caution(harm: str | None) -> str:
-    return f" (caution: {harm} repeats)" if harm else ""
 
 
 def closing_lines(results: Path) -> list[str]:

@@ -44,6 +44,11 @@ def brief(harms: Iterable[Harm]) -> str:
     return ", ".join(f"{each.kind} in {each.cells} of {each.repeats}" for each in harms)
 
 
+def caution(brief: str) -> str:
+    """The end of a sentence that names a plan."""
+    return f" (caution: {brief} repeats)" if brief else ""
+
+
 def is_wrong(harms: Iterable[Harm]) -> bool:
     return any(each.kind == WRONG for each in harms)
 

@@ -78,7 +78,7 @@ def results(tmp_path: Path) -> Path:
     return fabricated.write(tmp_path / "results", label="")
 
 
-def ended(results: Path, status: str, reason: str) -> str:
+def ended(results: Path, status: str, reason: str, latency_ms: float = 12) -> str:
     """The advice where the second repeat of `mps` with four tenants ended so."""
     point = {"strategy": "mps", "workload": "matmul", "replicas": 4}
     for name, repeat in (("cells", {"repeat": 2}), ("summary", {})):
@@ -89,7 +89,7 @@ def ended(results: Path, status: str, reason: str) -> str:
             rows.loc[own, "reason"] = reason
             rows.loc[own, "status"] = status if name == "cells" or status == "ok" else "mixed"
             rows.loc[own, ["valid"] if name == "cells" else ["n"]] = False if name == "cells" else 2
-    question: Any = QUESTION | {"slo": NO_SLO | {"latency_ms": 12}, "tenants": 4, "workloads": ["matmul"]}
+    question: Any = QUESTION | {"slo": NO_SLO | {"latency_ms": latency_ms}, "tenants": 4, "workloads": ["matmul"]}
     return decide.decide(results, results, question, results / ".sharebench/decided/question", [])
 
 
@@ -110,6 +110,11 @@ def test_a_plan_of_which_a_repeat_crashed_is_taken_with_a_caution(results: Path)
     assert "matmul: take mps on 1 GPU instead of 4 (caution: crashed in 1 of 3 repeats)" in table
     line = next(line for line in table.splitlines() if line.startswith("matmul "))
     assert "(× 2)" not in line and "crashed in 1 of 3" in table
+
+
+def test_another_answer_is_named_with_its_caution(results: Path) -> None:
+    text = " ".join(ended(results, "crashed", CRASHED, latency_ms=8).split())
+    assert "with one of 11.2 ms it is still mps on 1 GPU (caution: crashed in 1 of 3 repeats);" in text
 
 
 def test_a_plan_of_which_a_repeat_was_wrong_is_not_taken(results: Path) -> None:

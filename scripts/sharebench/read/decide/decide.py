@@ -275,7 +275,7 @@ def _choice_elsewhere(other: Answer) -> str:
         return "there is no answer"
     choice = format_choice((other.strategy, other.devices))
     but = f" ({other.not_measured} was not measured)" if other.not_measured else ""
-    but += f" ({other.harm} repeats)" if other.harm else ""
+    but += harm.caution(other.harm)
     return f"no winner is known; ahead is {choice}{but}" if other.undecided else f"it is {choice}{but}"
 
 

@@ -9,6 +9,7 @@ from sharebench.read.decide.advice import Choice, Demand, JudgedPart, Level, Pla
 from sharebench.read.decide.rows import MAX
 from sharebench.read.decide.turning import TurningPoint
 from sharebench.read.grouping import group_by
+from sharebench.read.harm import caution
 from sharebench.read.quantity import format_quantity
 from sharebench.read.slo import LATENCY, PART_LABELS
 
@@ -120,7 +121,7 @@ def describe_change(point: TurningPoint, strategy: str) -> str:
     other, what = point.demand, "there is no answer"
     if point.answer is not None:
         what = f"it is {'still ' if point.answer[0] == strategy else ''}{format_choice(point.answer)}"
-        what += "" if point.is_sure else ", not certain"
+        what += ("" if point.is_sure else ", not certain") + caution(point.harm)
     limit = format_quantity(1e3 * other.limits.get(point.part, 0.0))
     below, above = ("an SLO", "one") if point.part == LATENCY else (PART_LABELS[point.part], PART_LABELS[point.part])
     match point.what:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from sharebench.model.question import ISOLATIONS
 from sharebench.read.decide.advice import Choice, Demand, Option, advise, first_choice
+from sharebench.read.harm import brief
 from sharebench.read.slo import LATENCY
 
 
@@ -19,6 +20,8 @@ class TurningPoint:
     part: str = LATENCY
     is_sure: bool = True
     """Whether sharing surely brings something, if the answer shares."""
+    harm: str = ""
+    """What happened to tenants under it, in brief."""
 
 
 def turning_points(options: Sequence[Option], demand: Demand) -> list[TurningPoint]:
@@ -40,7 +43,8 @@ def turning_points(options: Sequence[Option], demand: Demand) -> list[TurningPoi
             if what == "tenants" and choice is not None:
                 is_same = choice[0] in {name for name, _ in same}
             if not is_same:
-                yield TurningPoint(what, other, choice, part, not (choice and found[0].unsure_gain))
+                is_sure, level = not (choice and found[0].unsure_gain), found[0].level if choice else None
+                yield TurningPoint(what, other, choice, part, is_sure, brief(level.harms) if level else "")
                 return
 
     # One replica alone shares nothing, under any strategy.
