@@ -77,6 +77,12 @@ def table_columns(table: str) -> Iterator[Column]:
     return (column for column in schema() if column.table == table)
 
 
+def meaning(table: str, name: str) -> str:
+    """What a column is, by its own line or by that of all tables."""
+    meanings = {column.table: column.meaning for column in schema() if column.name == name}
+    return meanings[table] or meanings[SHARED_TABLE]
+
+
 def columns(table: str, studies: Collection[str] = ()) -> tuple[str, ...]:
     """Names of a table's columns in order, including those of these kinds of study and columns of cells.csv."""
     included = (column for column in table_columns(table) if not column.studies or column.studies & set(studies))

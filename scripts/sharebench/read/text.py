@@ -9,7 +9,7 @@ import pandas as pd
 
 from sharebench.model.spec import workload_label
 from sharebench.model.strategies import is_control
-from sharebench.read.columns import STUDY_KINDS, columns
+from sharebench.read.columns import STUDY_KINDS, columns, meaning
 from sharebench.read.statistics.intervals import CONFIDENCE
 
 BLANK = "-"
@@ -33,6 +33,11 @@ class MetricLook:
     """Whether the readable summary has its interval."""
     interval_in_report: bool = True
     is_optional: bool = False
+
+    @property
+    def header(self) -> tuple[str, str, str]:
+        """Heading and unit in the report, and what the metric is."""
+        return (*self.title, meaning("metrics", self.metric))
 
 
 METRIC_LOOKS = (

@@ -14,6 +14,7 @@ from unit.figures import fabricated
 from sharebench.read.columns import table_frame
 from sharebench.read.figures.looks import COLORS
 from sharebench.read.report import page
+from sharebench.read.report.sections.cards import SWEEP_LOOKS
 from sharebench.read.report.sections.comparisons import several_tenants
 from sharebench.read.text import METRIC_LOOKS
 
@@ -156,6 +157,12 @@ def test_each_section_is_a_link_at_the_top_and_the_config_a_file(root: Path) -> 
     assert links == re.findall(r'<section id="(\w+)">', html)
     (config,) = re.findall(r'download="config.yaml" href="data:text/yaml;charset=utf-8,(.*?)"', html)
     assert yaml.safe_load(unquote(config))["workloads"]
+
+
+def test_headings_of_metrics_say_what_they_are(root: Path) -> None:
+    titles = dict(re.findall(r'class="number" title="([^"]+)">(\w+)', html_of(root, "numbers")))
+    assert titles["99th percentile."] == "p99" and titles["Throughput of all tenants together."] == "Total"
+    assert all(look.header[2] for look in (*METRIC_LOOKS, *SWEEP_LOOKS))
 
 
 def test_a_section_that_shows_every_metric_names_none() -> None:
