@@ -236,3 +236,10 @@ def test_a_data_set_of_this_repository_is_unchanged(name: str, tmp_path: Path, m
 def test_citations_have_the_keys_that_a_data_repository_asks_for(citation: Path) -> None:
     about = yaml.safe_load(citation.read_text())
     assert {"cff-version", "message", "title", "type", "authors", "version", "license", "abstract"} <= about.keys()
+
+
+@pytest.mark.parametrize("name", DATA_SETS)
+def test_a_data_set_is_called_clean_only_where_all_its_records_are(name: str) -> None:
+    records = archive.verified_folder(PUBLISHED / name).glob("cells/**/raw.json")
+    dirty = {json.loads(path.read_text())["provenance"]["git_dirty"] for path in records}
+    assert json.loads((PUBLISHED / name / "manifest.json").read_text())["git_dirty"] is not False or dirty == {False}
