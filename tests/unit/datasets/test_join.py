@@ -1,5 +1,6 @@
 """A failed `join` leaves no cells behind; a pipeline test joins whole studies."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ from unit.studies import study_with
 from sharebench.datasets.archive import CHECKSUMS, ArchiveError
 from sharebench.datasets.join import JoinError, join
 from sharebench.read import aggregate
+from sharebench.read.checker import RecordsRefused
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
@@ -133,3 +135,23 @@ def test_a_joined_study_of_unknown_commits_names_none(tmp_path: Path) -> None:
     aggregate.write_tables(study, tmp_path, tmp_path, dict(run) | {"git_commit": "merger", "git_dirty": True})
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     assert (manifest["git_commit"], manifest["git_dirty"]) == (None, None)
+
+
+@pytest.mark.parametrize("is_other", [False, True])
+def test_mixes_that_share_a_workload_share_its_calibration(tmp_path: Path, is_other: bool) -> None:
+    model = {"min_window_seconds": 0.1, "simulated": {"serial_seconds": 0.001, "parallel_sm_seconds": 0.5}}
+    mixes = {f"with-{name}": {"tenants": ["alpha", name]} for name in ("beta", "gamma")}
+    catalogue = dict.fromkeys(("alpha", "beta", "gamma"), model) | mixes
+    keys = {"node": "simulated", "workloads": [*mixes], "workload_catalogue": catalogue, "strategies": ["mps"]}
+    study = study_with({**keys, "replicas": [2], "repeats": 1, "null_cells": False, "measured_elsewhere": True})
+
+    def calibrated(record: Any) -> Any:
+        alone = record["calibration"]
+        if is_other and record["cell"]["workload"] == "with-gamma":
+            alone |= {"workloads": alone["workloads"] | {"alpha": {"output_digest": [2.0], "capacity_hz": None}}}
+        return record
+
+    run = write_data_set(tmp_path, study, calibrated)
+    study.config["from"] = [str(tmp_path)]
+    with pytest.raises(RecordsRefused, match="another calibration") if is_other else contextlib.nullcontext():
+        aggregate.write_tables(study, tmp_path, tmp_path, run)
