@@ -25,6 +25,7 @@ from sharebench.measure.nodes.contract import State
 from sharebench.measure.nodes.kinds import open_node
 from sharebench.measure.run import ownership, progress
 from sharebench.model import run_record
+from sharebench.model.config import checks
 from sharebench.model.config import load as config
 from sharebench.model.records import telemetry
 from sharebench.model.records.record import SCHEMA_PATH
@@ -117,6 +118,11 @@ def test_outputs_of_rules_are_documented_with_their_rule_and_logs_are_in_one_fol
 def test_a_rule_writes_every_documented_path() -> None:
     by_rules = {path for path, writer in documented_paths().items() if writer.startswith("`")}
     assert by_rules - written_by_rules().keys() == {".sharebench/refused.txt"}
+
+
+def test_every_folder_of_results_is_known_where_a_config_names_one() -> None:
+    folders = {path.split("/")[0] for path in documented_paths() if "/" in path}
+    assert folders == checks.PARTS_OF_RESULTS | checks.NOT_FOREIGN - checks.MARKS
 
 
 def test_state_files_are_documented(tmp_path: Path) -> None:

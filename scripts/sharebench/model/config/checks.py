@@ -45,6 +45,7 @@ MARKS = {"README.md", ".gitignore", ".gitkeep", ".DS_Store", ".snakemake_timesta
 NOT_FOREIGN = MARKS | {"compare", "from", "paper", "survey"}
 """What a folder may hold before the first run there, besides results of other studies."""
 PARTS_OF_RESULTS = {"calibration", "cells", "figures", "logs", "nodes", "partial", "tables", STATE_FOLDER}
+"""A test holds them to results/README.md, and that to the rules."""
 MAX_NAME_BYTES = 200
 """File systems have 255, and what is built for a results folder adds to its name."""
 
