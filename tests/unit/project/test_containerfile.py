@@ -8,7 +8,6 @@ import yaml
 
 ENVS = Path(__file__).parents[3] / "envs"
 CONFIG = Path(__file__).parents[3] / "config"
-KNOWN = {"COPY", "ENV", "FROM", "RUN", "USER"}
 
 
 def instructions(image: str) -> list[tuple[str, str]]:

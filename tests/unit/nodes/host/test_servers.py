@@ -28,14 +28,6 @@ from tenant.load import BEFORE_WINDOW, IN_WINDOW
 from tenant.program import UserProgram
 
 SERVER = {"kind": "http", "command": ["serve", "{port}"], "start": "staggered"}
-# Writes its start time, and the time before it can answer.
-NOTES = """
-import pathlib
-note = pathlib.Path({folder!r}, os.environ["SHAREBENCH_INDEX"])
-begun = time.monotonic()
-time.sleep(0.3)
-note.write_text(str(begun) + " " + str(time.monotonic()))
-"""
 FOREVER = "import time; time.sleep(600)"
 # A server whose API process starts an engine, which starts a worker.
 WORKERS = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {FOREVER!r}])"
