@@ -56,10 +56,10 @@ def test_in_a_mix_the_tenants_of_one_workload_share_its_total() -> None:
 
 
 def test_the_rate_of_a_trace_is_its_mean(tmp_path: Path) -> None:
-    (tmp_path / "day.csv").write_text("seconds\n0\n1\n1\n4.5\n")
+    (tmp_path / "day.csv").write_text("seconds\n0\n0.2\n0.2\n0.9\n")
     load = {"arrival": "trace", "trace": str(tmp_path / "day.csv")}
-    assert [each["rate_hz"] for each in planned(load, 2)] == [4 / 6] * 2
-    assert [(each["rate_hz"], each["parts"]) for each in planned(load | {"rate_for": "all"}, 2)] == [(2 / 6, 2)] * 2
+    assert [each["rate_hz"] for each in planned(load, 2)] == [4 / 1.2] * 2
+    assert [(each["rate_hz"], each["parts"]) for each in planned(load | {"rate_for": "all"}, 2)] == [(2 / 1.2, 2)] * 2
 
 
 REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
@@ -105,6 +105,8 @@ BAD_TRACES = {
     "half a token": (HEAD + "0,5,1.5\n", ["line 2", "output_tokens", "'1.5'"]),
     "a short line": (HEAD + "0,5\n", ["line 2", "output_tokens"]),
     "too few": (HEAD + "0,5,5\n", ["1 requests", "4 tenants"]),
+    "times of a calendar": (HEAD + "1732786800,5,5\n" * 4, ["1.73279e+09 s", "after the window of 1.5 s"]),
+    "none for the last": (HEAD + "0,5,5\n" * 3 + "2,5,5\n", ["of tenant 3", "2 s, after the window of 1.5 s"]),
 }
 
 

@@ -19,7 +19,9 @@ from sharebench.model.config.files import is_file, is_folder
 from sharebench.model.run_record import STATE_FOLDER
 from sharebench.model.strategies import CONTROL_SUFFIX, all_strategies
 from sharebench.model.study_config import StudyConfig, has_jobs
+from sharebench.model.traffic import Load
 from sharebench.model.words import quoted, unknown_value
+from tenant.contract.trace import TraceRow, read_trace
 
 NOT_IN_CATALOGUE = "is not in the catalogue"
 IS_A_MIX = "is a mix itself; name workloads that are none"
@@ -338,6 +340,21 @@ def _used_workloads(config: StudyConfig, kind: str) -> Iterator[str]:
             yield from _module(config, kind, asked, name)
         if kind != "simulated" and not config["measured_elsewhere"]:
             yield from programs.file_problems(key, entry, _most_tenants(config))
+            yield from _late_trace(f"{key}.load.trace", entry.load, config)
+
+
+def _late_trace(key: str, load: Load, config: StudyConfig) -> Iterator[str]:
+    """A trace of which a tenant has no request in the window, such as one with the times of a calendar."""
+    rows: list[TraceRow] = []
+    # What is wrong with the file itself is reported elsewhere.
+    with contextlib.suppress(OSError, ValueError):
+        rows = read_trace(load.trace) if load.trace is not None else []
+    tenants = _most_tenants(config) if load.rate_for == "all" else 1
+    first = rows[tenants - 1].seconds if tenants <= len(rows) else 0
+    if first >= (window := config["window_seconds"]):
+        whose = f" of tenant {tenants - 1}" if tenants > 1 else ""
+        problem = f"the first request{whose} comes at {first:g} s, after the window of {window:g} s"
+        yield f"{key}: {load.trace}: {problem}; count seconds from 0, or set a longer window_seconds"
 
 
 def _most_tenants(config: StudyConfig) -> int:
