@@ -176,7 +176,7 @@ def streamed(
         "latency_seconds": [token + sum(own) for token, own in zip(first, gaps, strict=True)],
         "output_tokens": [1 + len(own) for own in gaps],
     }
-    stages = {"ttft": first, "itl": [gap for own in gaps for gap in own], "tpot": [t for t in tpot if t]}
+    stages = {"ttft": first, "itl": [gap for own in gaps for gap in own], "tpot": [t for t in tpot if t is not None]}
     return {
         **served(tenant),
         "stages": {name: timed(seconds) for name, seconds in stages.items()},

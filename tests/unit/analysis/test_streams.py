@@ -161,6 +161,11 @@ def test_too_few_requests_have_no_p99() -> None:
         assert note in row["notes"]
 
 
+def test_tokens_that_come_together_have_no_time_between_them() -> None:
+    notes = summarised([streams_record(stream(gap=0.0))])["notes"]
+    assert "ITL p50 is outside the buckets (1 µs to 1000 s)" in notes and "ITL p50 needs" not in notes
+
+
 def test_requests_that_wait_together_reduce_the_effective_sample_size() -> None:
     """A stall of a fifth of the window is one event, however many requests wait in it."""
     cell = reduce_record(streams_record(stream(slow=80)))

@@ -109,7 +109,7 @@ def percentile_note(name: str, cells: Sequence[MeasuredCell]) -> str | None:
         return (
             f"{label} needs {needed} iterations, had {sample.count}{share}{_needed_window(needed, sample.count, cell)}"
         )
-    elif sample.effective_count >= needed:
+    if sample.effective_count >= needed:
         is_scraped = any(row.scrape_error_percent is not None for each in blank for row in each.rows)
         where = "not in the program's own metrics" if is_scraped else "outside the buckets (1 µs to 1000 s)"
         return f"{label} is {where}{share}"
