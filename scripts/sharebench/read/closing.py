@@ -122,7 +122,7 @@ def _is_shown(row: Mapping[str, str], harms: Sequence[Harm]) -> bool:
 def _result_text(row: Mapping[str, str], largest: int, harms: Sequence[Harm]) -> list[str]:
     """A row of the summary in lines of a cell: latency and throughput, or why there are none."""
     if not row.get("latency_mean_seconds"):
-        return [row["status"] if row["status"] != "ok" else "no mean"]
+        return [row["status"] if row["status"] != "ok" else "excluded" if row.get("n") == "0" else "no mean"]
     if is_wrong(harms):
         return [brief(harms)]
 

@@ -58,6 +58,12 @@ def test_a_run_that_made_nothing_has_none(results: Path) -> None:
     assert closing_lines(results) == []
 
 
+def test_a_strategy_whose_every_cell_is_excluded_is_called_so(results: Path) -> None:
+    summary(results, [{"strategy": "exclusive", "replicas": 1, "n": 0}, {"strategy": "mps", "replicas": 1, "n": 1}])
+    assert closing_lines(results)[2].split("  ")[-1].strip() == "no mean"
+    assert "excluded" in closing_lines(results)[2]
+
+
 def test_they_show_the_largest_number_of_tenants_of_each_strategy(results: Path) -> None:
     values = {"latency_mean_seconds": 0.0123456, "slowdown": 3.456, "throughput_total_hz": 324.04}
     rows = [

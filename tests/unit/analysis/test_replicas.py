@@ -130,7 +130,7 @@ def test_of_an_open_load_without_a_baseline_there_is_no_answer() -> None:
         for each in options({2: 1.3}, is_open=True)
     ]
     answer = answer_question("chat", unknown, Demand(4))
-    assert (answer.strategy, answer.headline) == ("", "no strategy that was measured serves 4 tenants")
+    assert (answer.strategy, answer.headline) == ("", "no answer for 4 tenants without a valid baseline")
     why = "without a valid baseline its latency over that of one alone is not known"
     assert answer.texts("no plan") == [f"No plan with exclusive, time-slicing, mps: {why}."]
 

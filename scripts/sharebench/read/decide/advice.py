@@ -24,6 +24,7 @@ from sharebench.read.statistics.intervals import Estimate
 LOWER_END = "lower end of the p95"
 TAIL_PERCENTILES = ("p95", "p99", MAX)
 """Percentiles that hold for nearly all requests; half of the requests exceed a p50."""
+NO_BASELINE = "without a valid baseline its latency over that of one alone is not known"
 
 
 @dataclass(frozen=True)
@@ -305,7 +306,7 @@ def _problem(option: Option, replicas: int, level: Level | None, demand: Demand)
         more = f"; {larger} tenants: {option.infeasible[larger]}" if larger else " or more"
         return f"not measured with {format_count(replicas, 'tenant', 'tenants')}{more}"
     if option.has_one_load and level.inverse_latency and level.gain is None:
-        return "without a valid baseline its latency over that of one alone is not known"
+        return NO_BASELINE
     if demand.isolation == "fault" and replicas > 1 and not option.fault.holds:
         return f"fault isolation: {option.fault.text}"
     if demand.isolation == "performance" and replicas > 1 and not level.performance.holds:

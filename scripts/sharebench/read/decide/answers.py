@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from sharebench.core.console import format_count
 from sharebench.core.files import read_json
 from sharebench.read.decide.advice import (
+    NO_BASELINE,
     Demand,
     Level,
     Option,
@@ -144,7 +145,10 @@ def answer_question(workload: str, options: Sequence[Option], demand: Demand, is
     plans = advise(options, demand)
     best = plans[0] if plans and plans[0].devices is not None else None
     if best is None:
-        none = f"no strategy that was measured serves {format_tenants(demand.tenants)}{_conditions(demand)}"
+        asked = f"{format_tenants(demand.tenants)}{_conditions(demand)}"
+        none = f"no strategy that was measured serves {asked}"
+        if any(each.reason == NO_BASELINE for each in plans):
+            none = f"no answer for {asked} without a valid baseline"
         reasons = no_plan_reasons(plans) or [Reason("scope", "There is no data.")]
         return Answer(workload, none, reasons, plans=[_line(each, demand) for each in plans])
     assert best.level is not None
