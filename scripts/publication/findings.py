@@ -1,13 +1,14 @@
 """Findings: people write the sentences, the tables give the numbers, and claims check that the two agree."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import jinja2
+import pandas as pd
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -145,6 +146,26 @@ def lower_bound_share(count: int) -> float:
     return float(0.05 ** (1 / count))
 
 
+class Neighbours(NamedTuple):
+    """Of the neighbours of faults, how many died."""
+
+    died: int
+    seen: int
+
+    def __str__(self) -> str:
+        return f"{self.died} of {self.seen}"
+
+
+def neighbours(data_sets: Sequence[DataSet], strategy: str, *kinds: str) -> Neighbours:
+    """Those of faults of these kinds, or of all, in tables/isolation.csv. Raises MissingNumber without any."""
+    rows = pd.concat([each.table("isolation") for each in data_sets])
+    found = rows[(rows["strategy"] == strategy) & (rows["fault"].isin(kinds) if kinds else True)]
+    if found.empty:
+        names = ", ".join(each.name for each in data_sets)
+        raise MissingNumber(f"{names}: no fault {', '.join(kinds)} under {strategy}")
+    return Neighbours(round(found["failed"].sum()), round(found["n"].sum()))
+
+
 class Filler:
     """Fills in texts from published data sets. Findings whose data are not published stay open questions."""
 
@@ -162,7 +183,7 @@ class Filler:
                 raise Contradicted(f"{SOURCE_FILE}: data: {data.name} was not measured on a GPU ({what}); take it out")
         self._environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
         self._environment.globals |= {**self.data_sets, **source.names, "group": group}
-        self.add_functions(format_times=format_times, lower_bound_share=lower_bound_share)
+        self.add_functions(format_times=format_times, lower_bound_share=lower_bound_share, neighbours=neighbours)
 
     def add_functions(self, **functions: Callable[..., object]) -> None:
         self._environment.globals.update(functions)

@@ -55,6 +55,16 @@ def rows(changed: Any) -> Any:
     return table[table["strategy"] == changed["cell"]["strategy"]].set_index("promise")
 
 
+def test_a_light_tenant_is_judged_by_as_many_iterations_as_its_percentile_needs() -> None:
+    changed = record(TIME_SLICING, 3, 200)
+    windows = changed["promises"]["windows"]
+    windows["light-next-to-busy"] = {"seconds": 1.0, "tenants": [{"histogram": {"500": 55, "540": 4}}]}
+    assert rows(changed).loc["light", "measured"] > 1.1
+    windows["light-next-to-busy"]["tenants"] = [{"histogram": {"500": 54, "540": 4}}]
+    light = rows(changed).loc["light"]
+    assert math.isnan(light["measured"]) and light["reason"] == "the light tenant had fewer than 59 iterations"
+
+
 def test_results_and_bytes_have_the_number_of_those_that_were_looked_at() -> None:
     changed = record(LIMITED, 3, 200)
     changed["promises"]["tasks"]["look_after_end"] = [{"tenant": 0, "found_bytes": 0, "looked_bytes": GIB}]

@@ -15,9 +15,11 @@ from sharebench.model.promises import BROKEN, KEPT, NOT_MEASURED, NOT_PROMISED, 
 from sharebench.model.records.record import window_seconds
 from sharebench.model.records.types import FaultOutcome, PhaseWindow, Promises, Record, TenantRecord, VisibleProcess
 from sharebench.model.spec import parse_spec, workload_reference
+from sharebench.read.cells.rows import supported_percentiles
 from sharebench.read.columns import TableRow, table_frame
 from sharebench.read.gates.gates import MACHINE
 from sharebench.read.histogram import Histogram
+from sharebench.read.statistics.intervals import required_count
 
 FAULT = "fault"
 FOUND_TASKS = ("look_after_free", "look_after_end", "look_shared")
@@ -169,8 +171,11 @@ def _light(cell: ConformanceCell) -> float | None:
     _check_neighbour(cell)
     windows = [window for name in ("light-next-to-busy", "light-alone") if (window := cell.windows.get(name))]
     histograms = [Histogram.from_sparse(window["tenants"][0]["histogram"]) for window in windows]
-    p99 = [p99 for each in histograms if each.count and (p99 := each.quantiles([0.99])[0].value_seconds)]
-    return p99[0] / p99[1] if len(p99) == 2 else None
+    found = [supported_percentiles(each, each.count).get("p95") for each in histograms]
+    p95 = [seconds for each in found if each and (seconds := each.value_seconds)]
+    if len(p95) < len(found):
+        raise NotMeasured(f"the light tenant had fewer than {required_count(0.95)} iterations")
+    return p95[0] / p95[1] if len(p95) == 2 else None
 
 
 def _listed(cell: ConformanceCell) -> Sequence[VisibleProcess | None]:
