@@ -135,7 +135,10 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
     ]
     wider = [paired(name, ("mps-limited-200", "bert", 7), ("mps", "bert", 7), rate_hz) for name in (main, again)]
     berts = {cell["device"] for name in (main, again) for cell in select(name, "mps-limited-200", "bert", 7)}
-    training = [progress(pairs, each, "training-4096+training-4096", 2, "training-4096") for each in SHARED[:2]]
+    steps = "training-4096+training-4096"
+    training = [progress(pairs, "time-slicing", steps, 2, "training-4096")]
+    both = (pairs, data_set("interference_again"))
+    training += [paired(each, ("mps", steps, 2), ("time-slicing", steps, 2), rate_hz) for each in both]
     huge = [progress(main, each, names["matmul 16384"], 7)[0] for each in (*SHARED[:3], "mps-limited-200")]
     copies = [(digits(slowdown(main, each, "yolos-graph", 7)[0]), work["YOLOS", each]) for each in SHARED[:3]]
     jobs = [digits(speedup(data_set("jobs"), each, "batch-matmul-100000", 4)[0]) for each in SHARED[:2]]
@@ -156,7 +159,7 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
         (*measured, "- **MPS does"): [
             *count_died("mps", "killed"),
             *count_died("mps", "illegal-address"),
-            *count_died("time-slicing"),
+            *count_died("time-slicing", "killed", "illegal-address"),
         ],
         (*measured, "- **A share"): count_wrong("mps-limited"),
         (*measured, "- **Kubernetes"): [digits(in_pods[0])],
@@ -170,7 +173,7 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
         (*which, "LLM servers have"): [f"{active[0]:.0f}", f"{active[-1]:.0f}"],
         (*which, "| batch"): [*jobs],
         (*which, "| tenants that"): [
-            *count_died("time-slicing"),
+            *count_died("time-slicing", "killed", "illegal-address"),
             hang_ratio(),
             *count_died("mps", "killed"),
             *count_died("mps-limited", "killed", "illegal-address", aliases=["promised"]),

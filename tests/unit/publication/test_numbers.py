@@ -40,6 +40,18 @@ def test_a_ratio_pairs_the_cells_of_a_block(tmp_path: Path) -> None:
     assert data_set(tmp_path).ratio(group("mps"), group("mps"), "throughput_hz").value == pytest.approx(1)
 
 
+def test_neighbours_of_faults_are_added_up_over_studies(tmp_path: Path) -> None:
+    for name, died in (("gpu/faults", 0), ("gpu/again", 3)):
+        publish(tmp_path, name)
+        rows = {"strategy": ["mps", "mps", "mig"], "fault": ["killed", "oom", "oom"], "n": 3, "failed": [died, 0, 1]}
+        pd.DataFrame(rows).to_csv(tmp_path / "made" / name / "tables/isolation.csv", index=False)
+    both = [data_set(tmp_path, "gpu/faults"), data_set(tmp_path, "gpu/again")]
+    assert str(findings.neighbours(both, "mps", "killed")) == "3 of 6"
+    assert findings.neighbours(both, "mps") == (3, 12)
+    with pytest.raises(MissingNumber, match="gpu/faults, gpu/again: no fault killed under mig"):
+        findings.neighbours(both, "mig", "killed")
+
+
 def test_two_studies_with_interleaved_blocks_are_paired_by_device_and_block(tmp_path: Path) -> None:
     publish(tmp_path, "gpu/host")
     publish(tmp_path, "gpu/pods")
