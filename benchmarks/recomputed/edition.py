@@ -4,7 +4,7 @@ import math
 import re
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ import yaml
 from benchmarks.recomputed.records import (
     BUCKET_ERROR,
     ROOT,
+    Group,
     Metric,
     Record,
     compare,
@@ -40,6 +41,8 @@ Table = Mapping[str, Row]
 """First word of a row → column → text."""
 Logs = Mapping[str, float]
 """Device or machine → mean log of a metric over its blocks."""
+Groups = Mapping[Group, tuple[float, float]]
+"""Group → p, and the ratio of the second edition to the first."""
 
 
 class Test(NamedTuple):
@@ -151,29 +154,41 @@ def limit_logs(entry: Mapping[str, Any]) -> list[float]:
     return independent_logs((mean_seconds(over) / mean_seconds(under), over) for over, under in pairs)
 
 
-def verdict(entry: Mapping[str, Any], test: Test, adjusted: float) -> str:
+def verdict(entry: Mapping[str, Any], test: Test, adjusted: float, contrary: float, is_final: bool) -> str:
+    """Before the end what is not shown is not refuted; `contrary` is the adjusted p of being on the other side."""
+    so_far = "" if is_final else " so far"
     if test.p is None:
-        return "no interval"
+        return f"no interval{so_far}"
     ratio, claim = test.value[0] / test.limit, entry["claim"]
     shows = claim if claim != "not above" else "above"
-    is_shown = {"above": ratio > 1, "below": ratio < 1, "within": True}[shows]
+    is_shown = {"above": ratio > 1, "below": ratio < 1, "within": test.p < 0.5}[shows]
     words = ("refuted", "holds") if claim == "not above" else ("holds", "refuted")
     if is_shown and adjusted < 0.05:
-        return words[0]
-    return words[1] + (f", {words[0]} without the correction" if is_shown and test.p < 0.05 else "")
+        return words[0] + so_far
+    other = words[1]
+    if not is_final and (is_shown or contrary >= 0.05):
+        other = "not refuted" if claim == "not above" else "not shown"
+    return other + (f", {words[0]} without the correction" if is_shown and test.p < 0.05 else "") + so_far
+
+
+def contrary_p(entry: Mapping[str, Any], p: float) -> float:
+    """Two-sided p against the limit, or against the nearer end of what is `within`, whose own p is one-sided."""
+    return min(1.0, 2 * (1 - p)) if entry["claim"] == "within" else p
 
 
 def primary_outcomes() -> Table:
     entries = yaml.safe_load((PUBLISHED / "edition-two/outcomes.yaml").read_text(encoding="utf-8"))
     names = {name.partition("/")[2]: name for name in studies("h100")}
     tests = [test_outcome(entry, names[entry["study"]]) if entry["study"] in names else None for entry in entries]
-    adjusted = holm([test.p if test and test.p is not None else 1.0 for test in tests])
+    p = [test.p if test and test.p is not None else 1.0 for test in tests]
+    contrary = holm([contrary_p(entry, own) for entry, own in zip(entries, p, strict=True)])
     found = {}
-    for entry, test, own in zip(entries, tests, adjusted, strict=True):
+    for entry, test, own, other in zip(entries, tests, holm(p), contrary, strict=True):
         row = {"study": f"`{entry['study']}`", "verdict": "not measured yet", "now": "", "p": "", "Holm's p": ""}
         if test:
             study = yaml.safe_load((PUBLISHED / "edition-two" / f"{entry['study']}.yaml").read_text(encoding="utf-8"))
-            blocks, planned = len({cell["repeat"] for cell in read_cells(names[entry["study"]])}), study["repeats"]
+            blocks = blocks_of(names[entry["study"]])[entry["over"]["workload"]]
+            planned = study["repeats"]
             unit = entry.get("unit", "device") + ("s" if test.units > 1 else "")
             pooled = ", variance pooled" if test.units <= FEW_UNITS else ""
             about = " ≈" if test.is_median else ""
@@ -184,7 +199,7 @@ def primary_outcomes() -> Table:
                 "claim": f"{entry['claim']}{_margin(entry)} {digits(test.limit)}",
                 "p": "" if test.p is None else f"{test.p:.2g}{about}",
                 "Holm's p": "" if test.p is None else f"{own:.2g}{about}",
-                "verdict": verdict(entry, test, own) + (" so far" if blocks < planned else ""),
+                "verdict": verdict(entry, test, own, other, blocks >= planned),
             }
         found[str(entry["outcome"])] = row
     return found
@@ -194,9 +209,8 @@ def _margin(entry: Mapping[str, Any]) -> str:
     return f" {entry['within_percent']:g} % of" if entry["claim"] == "within" else ""
 
 
-def differences(first: Sequence[str], second: Sequence[str]) -> Table:
+def differences(groups: Groups) -> Table:
     """By workload: how many slowdowns differ, by chance and by how much."""
-    groups = compare(first, second, "slowdown")
     adjusted = dict(zip(groups, holm([p for p, _ in groups.values()]), strict=True))
     found = {}
     for workload in {group[1] for group in groups}:
@@ -213,9 +227,25 @@ def differences(first: Sequence[str], second: Sequence[str]) -> Table:
     return found
 
 
-def editions() -> Table:
+@cache
+def editions() -> Groups:
     before = [name for name in studies("h200") if read_cells(name)[0]["node"]["kind"] == "nvidia"]
-    return differences(before, studies("h100"))
+    return compare(before, studies("h100"), "slowdown")
+
+
+def beyond_prediction(groups: Groups) -> str:
+    """The end of the sentence on the slowdowns that change by more than the design predicts."""
+    entries = yaml.safe_load((PUBLISHED / "edition-two/outcomes.yaml").read_text(encoding="utf-8"))
+    margin = {each["over"]["workload"]: each["within_percent"] for each in entries if each["claim"] == "within"}
+    predicted = {group: tested for group, tested in groups.items() if group[1] in margin}
+    named = [
+        f"`{workload}` under {strategy} × {replicas} ({100 * (change - 1):+.1f} %, p {p:.2g})"
+        for (strategy, workload, replicas, *_), (p, change) in sorted(
+            predicted.items(), key=lambda item: (item[0][1], item[0][0], item[0][2])
+        )
+        if max(change, 1 / change) > 1 + margin[workload] / 100
+    ]
+    return f" {len(named)} of {len(predicted)} are larger{': ' if named else ''}{', '.join(named)}."
 
 
 def exclusions() -> Table:
@@ -234,14 +264,19 @@ def exclusions() -> Table:
     return found
 
 
+def blocks_of(name: str) -> Counter[str]:
+    """Workload → the number of its blocks."""
+    return Counter(workload for workload, _ in {(cell["workload"], cell["repeat"]) for cell in read_cells(name)})
+
+
 def facts() -> Table:
     found = {}
     for name in studies("h100"):
-        cells = read_cells(name)
+        cells, blocks = read_cells(name), blocks_of(name).values()
         found[name.partition("/")[2]] = {
             "cells": str(len(cells)),
             "valid": str(sum(cell["valid"] for cell in cells)),
-            "repeats": str(len({cell["repeat"] for cell in cells})),
+            "repeats": " to ".join(map(str, sorted({min(blocks), max(blocks)}))),
             "identity (hashed)": ", ".join(sorted({cell["device"] for cell in cells})),
         }
     return found
@@ -253,7 +288,7 @@ def expected_tables() -> Mapping[str, Table]:
     return {
         "facts": facts(),
         "primary-outcomes": primary_outcomes(),
-        "editions": editions(),
+        "editions": differences(editions()),
         "exclusions": exclusions(),
     }
 
@@ -276,6 +311,8 @@ def same(wanted: str, printed: str, is_probability: bool) -> bool:
 def find_deviations(blocks: Mapping[str, str]) -> tuple[int, list[str]]:
     """How many cells of the tables of these blocks were compared, and which deviate."""
     count, found = 0, []
+    if (sentence := beyond_prediction(editions())) not in blocks["editions"]:
+        found.append(f"{DOCUMENT}, editions: no{sentence}")
     for block, wanted in expected_tables().items():
         printed = read_table(blocks[block])
         if wanted.keys() != printed.keys():

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -57,20 +58,25 @@ class Outcome:
     p: float | None
     """p of the two-sided test that the estimate equals the limit; for `within`, of two one-sided tests."""
     p_holm: float
+    contrary_p_holm: float
+    """Of the two-sided tests that the estimate equals the limit, for `within` its nearer end."""
 
-    @property
-    def verdict(self) -> str:
+    def verdict(self, is_final: bool) -> str:
+        """As the design defines it at the end; before, only what a test shows is refuted, or `not above` and holds."""
         if self.estimate is None or self.limit is None:
             return "not measured yet"
+        so_far = "" if is_final else " so far"
         if self.p is None:
-            return "no interval"
+            return f"no interval{so_far}"
         is_on_side = self._is_on_side(self.estimate.value / self.limit)
         is_claim = self.entry.claim != "not above"
         expected, otherwise = ("holds", "refuted") if is_claim else ("refuted", "holds")
         if is_on_side and self.p_holm < replication.SIGNIFICANCE_LEVEL:
-            return expected
+            return f"{expected}{so_far}"
+        if not is_final and (is_on_side or self.contrary_p_holm >= replication.SIGNIFICANCE_LEVEL):
+            otherwise = "not shown" if is_claim else "not refuted"
         is_lost = is_on_side and self.p < replication.SIGNIFICANCE_LEVEL
-        return f"{otherwise}, {expected} without the correction" if is_lost else otherwise
+        return f"{otherwise}{f', {expected} without the correction' if is_lost else ''}{so_far}"
 
     def _is_on_side(self, ratio: float) -> bool:
         """Whether a ratio to the limit is on the side that a small p shows."""
@@ -146,10 +152,13 @@ def _pooled_variance(data: DataSet, entry: OutcomeEntry) -> tuple[float | None, 
 
 def decide_outcomes(entries: Sequence[OutcomeEntry], studies: DataSets, all_studies: DataSets) -> list[Outcome]:
     """The outcomes from the studies of an edition. Outcomes that are not measured yet count as tests for Holm too."""
-    by_study = {name.split("/")[-1]: data for name, data in studies.items()}
+    by_study = _by_study(studies)
     tested = [_test_outcome(entry, by_study.get(entry.study), all_studies) for entry in entries]
-    adjusted = holm([1.0 if p is None else p for _, _, p in tested])
-    return [Outcome(entry, *found, p_holm) for entry, found, p_holm in zip(entries, tested, adjusted, strict=True)]
+    own = [1.0 if p is None else p for _, _, p in tested]
+    # The p of `within` is that of a one-sided test against the nearer end.
+    contrary = [min(1.0, 2 - 2 * p) if entry.claim == "within" else p for entry, p in zip(entries, own, strict=True)]
+    found = zip(entries, tested, holm(own), holm(contrary), strict=True)
+    return [Outcome(entry, *values, *adjusted) for entry, values, *adjusted in found]
 
 
 def _test_outcome(
@@ -167,13 +176,17 @@ def _test_outcome(
     return own, other.value, within_probability(own, other, entry.within_percent) if own else None
 
 
+def _by_study(studies: DataSets) -> dict[str, DataSet]:
+    return {name.split("/")[-1]: data for name, data in studies.items()}
+
+
 def primary_outcomes_table(studies: DataSets, all_studies: DataSets, root: Path) -> str:
-    rows = []
+    rows, by_study = [], _by_study(studies)
     for each in decide_outcomes(read_outcomes(root), studies, all_studies):
         study = yaml.safe_load((root / DESIGN_FOLDER / f"{each.entry.study}.yaml").read_text(encoding="utf-8"))
         planned = study["repeats"]
-        blocks = {name.split("/")[-1]: data.manifest["config"]["repeats"] for name, data in studies.items()}
-        whole = blocks.get(each.entry.study, 0)
+        own = by_study.get(each.entry.study)
+        whole = own.repeats_by_workload.get(each.entry.over["workload"], 0) if own else 0
         margin = f" {each.entry.within_percent:g} % of" if each.entry.claim == "within" else ""
         limit = "" if each.limit is None else f"{margin} {format_number(each.limit)}"
         rows.append(
@@ -187,7 +200,7 @@ def primary_outcomes_table(studies: DataSets, all_studies: DataSets, root: Path)
                 "claim": f"{each.entry.claim}{limit}",
                 "p": "" if each.p is None else f"{each.p:.2g}",
                 "Holm's p": "" if each.p is None else f"{each.p_holm:.2g}",
-                "verdict": each.verdict + (" so far" if each.estimate and whole < planned else ""),
+                "verdict": each.verdict(is_final=whole >= planned),
             }
         )
     return markdown(rows)
@@ -199,8 +212,11 @@ def _format_units(outcome: Outcome, blocks: str) -> str:
     return f"{n} {outcome.entry.unit}{'s' if n > 1 else ''} in {blocks} blocks{pooled}"
 
 
-def editions_table(studies: DataSets, all_studies: DataSets, _: Path) -> str:
-    """Welch's test, with Holm's correction, of each slowdown that was measured on hosts, and not later, too."""
+def editions_table(studies: DataSets, all_studies: DataSets, root: Path) -> str:
+    """Welch's test, with Holm's correction, of each slowdown that was measured on hosts, and not later, too.
+
+    Below it are the slowdowns that differ by more than the design predicts.
+    """
     first = min((data.measured_on for data in studies.values()), default="")
     hosts = [data for name, data in all_studies.items() if name not in studies and data.device["kind"] == "nvidia"]
     before = [data for data in hosts if data.measured_on <= first]
@@ -208,7 +224,24 @@ def editions_table(studies: DataSets, all_studies: DataSets, _: Path) -> str:
         found = replication.compare_collections(before, list(studies.values()))
     except MissingNumber as missing:
         return f"{missing}."
-    return found.table
+    return f"{found.table}\n\n{_beyond_prediction(found, read_outcomes(root))}"
+
+
+def _beyond_prediction(found: replication.Replication, entries: Sequence[OutcomeEntry]) -> str:
+    """The prediction is about the workloads of the outcomes `within`, with their margin."""
+    margin = {entry.over["workload"]: entry.within_percent for entry in entries if entry.claim == "within"}
+    predicted = sorted((group for group in found.ratios if group[1] in margin), key=itemgetter(1, 0, 2))
+    changes = {group: found.ratios[group].value for group in predicted}
+    beyond = [group for group in predicted if abs(math.log(changes[group])) > math.log1p(margin[group[1]] / 100)]
+    named = ", ".join(
+        f"{replication.describe(group)} ({100 * (changes[group] - 1):+.1f} %, p {found.p[group]:.2g})"
+        for group in beyond
+    )
+    percent = " or ".join(f"{each:g}" for each in sorted({*margin.values()}))
+    return (
+        f"The design [predicts](../edition-two/DESIGN.md#predictions) changes within {percent} %; "
+        f"{len(beyond)} of {len(predicted)} are larger{': ' if named else ''}{named}."
+    )
 
 
 def exclusions_table(studies: DataSets, _: DataSets, __: Path) -> str:

@@ -124,8 +124,12 @@ class DataSet:
 
     @property
     def repeats(self) -> int:
-        """How often each cell was measured, except those that the config excludes."""
-        return int(self.table("cells")["repeat"].nunique())
+        """How often each cell was measured, except those that the config excludes, of the workload with the most."""
+        return max(self.repeats_by_workload.values())
+
+    @property
+    def repeats_by_workload(self) -> dict[str, int]:
+        return {str(name): int(own.nunique()) for name, own in self.table("cells").groupby("workload")["repeat"]}
 
     @property
     def window_seconds(self) -> float:

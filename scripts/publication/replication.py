@@ -49,7 +49,7 @@ class Replication:
 
     @property
     def below_text(self) -> str:
-        return ", ".join(map(_describe, self.below))
+        return ", ".join(map(describe, self.below))
 
     @property
     def table(self) -> str:
@@ -92,7 +92,7 @@ class Replication:
         return changes
 
 
-def _describe(group: Group) -> str:
+def describe(group: Group) -> str:
     strategy, workload, replicas, cell_workload = group
     if cell_workload == workload:
         return f"`{workload}` under {strategy} × {replicas}"

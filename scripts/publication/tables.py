@@ -165,12 +165,12 @@ def facts_table(datasets: Mapping[str, DataSet]) -> str:
 
 def _facts_row(name: str, data: DataSet) -> dict[str, str]:
     cells = data.table("cells").drop_duplicates(["strategy", "workload", "replicas", "repeat"])
-    config = data.manifest["config"]
+    config, repeats = data.manifest["config"], data.repeats_by_workload.values()
     return {
         "study": name.split("/")[-1],
         "cells": str(len(cells)),
         "valid": str(int(cells["valid"].sum())),
-        "repeats": str(data.repeats),
+        "repeats": " to ".join(map(str, sorted({min(repeats), max(repeats)}))),
         "window": f"{config['window_seconds']:g} s",
         "identity (hashed)": ", ".join(sorted(set(cells["device"].astype(str)))),
         "driver": _versions(each.get("driver", "") for each in _software(data)[0]),

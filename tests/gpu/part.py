@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -88,17 +88,25 @@ class Part:
         return {group: [own for _, own in sorted(blocks.items())] for group, blocks in found.items()}
 
     def whole_blocks(self, there: Set[Cell]) -> dict[str, int]:
-        """The number of whole blocks from the first on, by key of `blocks`; only of what has one."""
-        numbers = {
-            group: next((number for number, block in enumerate(own) if not there >= {*block}), len(own))
-            for group, own in self.blocks.items()
-        }
-        return {group: number for group, number in numbers.items() if number}
+        """The number of whole blocks by key of `blocks`."""
+        return {group: sum(there >= {*block} for block in own) for group, own in self.blocks.items()}
 
-    def workloads(self, groups: Collection[str]) -> list[str]:
-        """The workloads of the config whose cells are in these groups of `blocks`."""
-        named = {cell.workload for group in groups for block in self.blocks[group] for cell in block}
-        return [name for name in self.study.config["workloads"] if name in named]
+    def dataset_changes(self, there: Set[Cell]) -> dict[str, Any]:
+        """What the config of a data set of all whole blocks changes; nothing where none is whole.
+
+        Workloads may have different numbers of blocks, so the blocks that are not whole are excluded.
+        """
+        blocks = [block for own in self.blocks.values() for block in own]
+        repeats = {(cell.workload, cell.repeat) for block in blocks if there >= {*block} for cell in block}
+        if not repeats:
+            return {}
+        named, last = {workload for workload, _ in repeats}, max(repeat for _, repeat in repeats)
+        planned = {(cell.workload, cell.repeat) for cell in self.study.cells if cell.repeat <= last}
+        missing = sorted(each for each in planned - repeats if each[0] in named)
+        exclude = [f"*/{workload}/n*/r{repeat}" for workload, repeat in missing]
+        config = self.study.config
+        workloads = [name for name in config["workloads"] if name in named]
+        return {"workloads": workloads, "repeats": last, "exclude": [*config["exclude"], *exclude]}
 
     @property
     def uses_all_devices(self) -> bool:

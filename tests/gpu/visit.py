@@ -298,14 +298,12 @@ class Edition:
             target = self.visits_folder / "probes.csv"
             target.write_text(probed.to_csv(index=False), encoding="utf-8")
         for part in self.parts:
-            repeats = part.study.config["repeats"]
-            whole = part.whole_blocks(self.carried(part))
-            count = min(whole.values(), default=0)
-            if count and part.study_name in names:
+            there = self.carried(part)
+            whole = part.dataset_changes(there)
+            if whole and part.study_name in names:
                 sources = [visit / part.study_name for visit in self.visits.values()]
                 joined = [os.path.relpath(source) for source in sources if (source / "cells").is_dir()]
-                parts = {"workloads": part.workloads(whole), "repeats": count}
-                own = replace(part, changes={**self.changes, "measured_elsewhere": True, **parts})
+                own = replace(part, changes={**self.changes, "measured_elsewhere": True, **whole})
                 folder = self.now.parent / self.publication / part.study_name
                 shutil.rmtree(folder, ignore_errors=True)
                 join(own.study, [Path(source) for source in joined], folder, own.earlier_codes)
@@ -315,8 +313,9 @@ class Edition:
             if part.is_probe:
                 yield f"{part.module} {part.study_name}: {'probed' if not probed.empty else 'not probed yet'}"
             else:
-                of = "" if whole.keys() == part.blocks.keys() else f" of {', '.join(whole)}" * bool(whole)
-                yield f"{part.module} {part.study_name}: {count} of {repeats} blocks{of}"
+                whole_of = part.whole_blocks(there).items()
+                counts = (f"{count} of {len(part.blocks[group])} blocks of {group}" for group, count in whole_of)
+                yield f"{part.module} {part.study_name}: {', '.join(counts)}"
         for part in self.parts:
             if blocks := self.next_blocks(part):
                 yield f"next: {self.describe(part, blocks)}"

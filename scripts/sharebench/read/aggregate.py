@@ -214,7 +214,7 @@ def _write(
     caption = text.caption(
         device=device_name(node),
         window_seconds=study.config["window_seconds"],
-        repeats=study.config["repeats"],
+        repeats=text.repeats_text(study.config),
         remarks=(note, run["not_shown"], confounded),
     )
     # A row that is copied elsewhere must still say that it does not come from a GPU.

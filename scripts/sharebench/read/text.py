@@ -1,6 +1,7 @@
 """tables/summary.md and compare.md: readable tables in ms, with intervals and the reason of every blank."""
 
 import math
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ import pandas as pd
 
 from sharebench.model.spec import workload_label
 from sharebench.model.strategies import is_control
+from sharebench.model.study_config import StudyConfig
 from sharebench.read.columns import STUDY_KINDS, columns, meaning
 from sharebench.read.statistics.intervals import CONFIDENCE
 
@@ -60,8 +62,15 @@ METRIC_LOOKS = (
 TEXT_COLUMNS = ("strategy", "workload")
 
 
-def caption(*, device: str, window_seconds: float, repeats: int, remarks: Sequence[str] = ()) -> str:
-    facts = f"{device}, {window_seconds:g} s window, {repeats} repeat{'s' * (repeats != 1)}."
+def repeats_text(config: StudyConfig) -> str:
+    """`3 repeats`, and `up to 3 repeats` where the study excludes whole repeats of a workload."""
+    repeats = config["repeats"]
+    up_to = "up to " if any(re.fullmatch(r"\*/.*/r\d+", pattern) for pattern in config["exclude"]) else ""
+    return f"{up_to}{repeats} repeat{'s' * (repeats != 1)}"
+
+
+def caption(*, device: str, window_seconds: float, repeats: str, remarks: Sequence[str] = ()) -> str:
+    facts = f"{device}, {window_seconds:g} s window, {repeats}."
     method = "Geometric means over repeats, with 95 % intervals."
     return " ".join(part for part in (facts, method, *remarks) if part)
 

@@ -90,13 +90,20 @@ def test_the_workloads_with_the_fewest_blocks_come_first(edition: Edition, monke
     assert [block[0].workload for block in edition.next_blocks(llm)] == ["large-open", "small", "large"]
 
 
-def test_what_is_whole_of_a_study_is_published_and_names_its_workloads(edition: Edition) -> None:
+def test_all_whole_blocks_of_a_study_are_published_and_no_others(edition: Edition) -> None:
     llm, mix = (part for part in edition.parts if part.study_name in ("llm", "server-and-services"))
-    (large, again), half = llm.blocks["large"][:2], llm.blocks["small"][0][1:]
-    whole = llm.whole_blocks({*large, *again, *half, *llm.blocks["large-open"][0]})
-    assert whole == {"large": 2, "large-open": 1} and llm.workloads(whole) == ["large", "large-open"]
-    assert mix.workloads(mix.whole_blocks(set(mix.study.cells))) == ["server-and-services"]
-    assert llm.whole_blocks({*again}) == {}, "the first block comes first"
+    (large, again), half, (opened, *_) = llm.blocks["large"][:2], llm.blocks["small"][0][1:], llm.blocks["large-open"]
+    there = {*large, *again, *half, *opened}
+    assert llm.whole_blocks(there) == {"large": 2, "large-open": 1, "small": 0}
+    changes = llm.dataset_changes(there)
+    assert changes["workloads"] == ["large", "large-open"] and changes["exclude"][-1] == "*/large-open/n*/r2"
+    published = replace(llm, changes={**llm.changes, **changes}).study
+    assert {*published.cells} == there - {*half}
+    every = mix.dataset_changes({*mix.study.cells})
+    assert every == {key: mix.study.config[key] for key in ("workloads", "repeats", "exclude")}
+    # A block whose machine was lost leaves a gap.
+    assert {*replace(llm, changes={**llm.changes, **llm.dataset_changes({*again})}).study.cells} == {*again}
+    assert llm.dataset_changes({*half}) == {}
 
 
 def test_pods_and_their_host_have_the_same_cells_and_fit_into_eight_minutes(edition: Edition) -> None:

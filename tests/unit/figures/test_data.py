@@ -20,6 +20,12 @@ def test_facts_do_not_repeat_a_label_that_the_product_has(study: data.DrawnStudy
     assert facts == ["A100 (simulated)", "2 s window", "1 repeat"]
 
 
+def test_facts_say_where_some_workloads_have_fewer_repeats(study: data.DrawnStudy) -> None:
+    for pattern, text in (("*/hashing/n*/r3", "up to 3 repeats"), ("mps/hashing/n2/r3", "3 repeats")):
+        config = study.config | {"exclude": [pattern]}
+        assert data.DrawnStudy(study.data, study.results, config, study.node, "").facts[-1] == text
+
+
 def test_rows_are_in_the_order_of_catalogue_and_config(study: data.DrawnStudy) -> None:
     table = pd.DataFrame({"strategy": ["mps", "alien", "exclusive"], "workload": ["new", "hashing", "matmul"]})
     assert study.strategies(table) == ["exclusive", "mps", "alien"]

@@ -1,6 +1,7 @@
 """The results that the design of edition two asks for, on planted data, and its outcomes as the design lists them."""
 
 import math
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from scipy import stats
 from unit.edited import edited_table
 from unit.papers import data_set, publish
 
-from publication import edition
+from publication import edition, tables
 from publication.edition import OutcomeEntry, decide_outcomes, read_outcomes
 from publication.numbers import DataSet, MissingNumber
 from sharebench.read.statistics.intervals import log_interval
@@ -71,8 +73,10 @@ def test_planted_ratios_decide_claims_together(tmp_path: Path) -> None:
         claim(6, "above", limit=2, study="later"),
     ]
     found = decide_outcomes(entries, {"two/study": data}, {})
-    verdicts = [each.verdict for each in found]
+    verdicts = [each.verdict(is_final=True) for each in found]
     assert verdicts == ["holds", "refuted", "holds", "refuted", "holds", "not measured yet"]
+    so_far = [each.verdict(is_final=False) for each in found[:5]]
+    assert so_far == [f"{text} so far" for text in verdicts[:5]], "tests show all of these"
     assert found[0].estimate is not None and found[0].estimate.value == pytest.approx(3, rel=0.02)
     # There are six tests, one of them not measured yet, so Holm multiplies the smallest p by six.
     smallest = min(found[:5], key=lambda each: each.p or 1)
@@ -86,7 +90,18 @@ def test_a_verdict_mentions_an_outcome_that_only_the_correction_refutes(tmp_path
     # The limit is just below the interval, so p is just below 0.05, and twelve such tests show nothing together.
     claims = [claim(number, "above", limit=0.99 * value.low) for number in range(1, 13)]
     found = decide_outcomes(claims, {"two/study": data}, {})
-    assert {each.verdict for each in found} == {"refuted, holds without the correction"}
+    assert {each.verdict(is_final=True) for each in found} == {"refuted, holds without the correction"}
+    so_far = {each.verdict(is_final=False) for each in found}
+    assert so_far == {"not shown, holds without the correction so far"}
+
+
+def test_what_no_test_shows_is_not_refuted_before_all_blocks_are_there(tmp_path: Path) -> None:
+    data = planted(tmp_path, "two/study", [point("time-slicing", 3.0), point("mps", 1.0)])
+    value = data.estimate(claim(1, "above").over, claim(1, "above").under, "latency_mean_seconds").value
+    entries = [claim(number, text, limit=value) for number, text in enumerate(("above", "below", "not above"))]
+    found = decide_outcomes(entries, {"two/study": data}, {})
+    assert [each.verdict(is_final=True) for each in found] == ["refuted", "refuted", "holds"]
+    assert [each.verdict(is_final=False) for each in found] == ["not shown so far"] * 2 + ["not refuted so far"]
 
 
 def test_the_makespan_of_a_queue_is_the_sum_and_else_the_last_completion(tmp_path: Path) -> None:
@@ -128,9 +143,13 @@ def test_an_edition_is_compared_with_all_earlier_studies(tmp_path: Path) -> None
             factor = 1.5 if data.name == "two/study" else 1.0
             table["slowdown"] = table["latency_mean_seconds"] * np.where(table["strategy"] == "mps", factor, 1.0)
     every = {name: data_set(tmp_path, name) for name in every}
-    *_, row = edition.editions_table({"two/study": every["two/study"]}, every, tmp_path).splitlines()
+    outcome = claim(1, "within", within_percent=5).model_dump(exclude_unset=True)
+    (tmp_path / edition.OUTCOMES_FILE).parent.mkdir(parents=True)
+    (tmp_path / edition.OUTCOMES_FILE).write_text(yaml.safe_dump([outcome]))
+    *_, row, _, last = edition.editions_table({"two/study": every["two/study"]}, every, tmp_path).splitlines()
     workload, tested, below, _, together, *_ = row.strip("| ").split(" | ")
     assert (workload, tested, below, together) == ("`net`", "2", "1", "1")
+    assert re.fullmatch(r".* within 5 %; 1 of 2 are larger: `net` under mps × 7 \(\+49\.\d %, p [0-9.e-]+\)\.", last)
     assert "no cells in common" in edition.editions_table({}, every, tmp_path)
 
 
@@ -150,20 +169,36 @@ def test_the_table_has_a_row_for_every_outcome(tmp_path: Path) -> None:
     plan.write_text(plan.read_text().replace("repeats: 2", "repeats: 9"))
     text = edition.primary_outcomes_table(data, before, tmp_path)
     row = next(line for line in text.splitlines() if line.startswith("| 6 |"))
-    assert "in 3 of 9 blocks" in row and row.endswith("| holds so far |")
+    assert "5 devices in 5 of 9 blocks" in row and row.endswith("| holds so far |")
 
 
 def test_a_ratio_within_the_margin_of_another_data_set_holds_where_both_are_precise(tmp_path: Path) -> None:
     other = planted(tmp_path, "one/study", [point("time-slicing", 3.0), point("mps", 1.0)])
-    verdicts = []
-    for ratio in (3.0, 3.3):
+    verdicts, so_far = [], []
+    for ratio in (3.0, 3.15, 3.5):
         data = planted(tmp_path / str(ratio), "two/study", [point("time-slicing", ratio), point("mps", 1.0)])
         (found,) = decide_outcomes(
             [claim(1, "within", limit_of="one/study", within_percent=5)], {"two/study": data}, {"one/study": other}
         )
-        verdicts.append(found.verdict)
-    assert verdicts == ["holds", "refuted"]
+        verdicts.append(found.verdict(is_final=True))
+        so_far.append(found.verdict(is_final=False))
+    assert verdicts == ["holds", "refuted", "refuted"]
+    assert so_far == ["holds so far", "not shown so far", "refuted so far"]
     assert edition.within_probability(log_interval([3.0]), log_interval([3.0, 3.1]), 5) is None
+
+
+def test_each_workload_has_its_own_number_of_blocks_and_variance(tmp_path: Path) -> None:
+    cells = [point(name, 2, count, workload) for name in ("time-slicing", "mps") for workload, count in SAME]
+    planted(tmp_path, "two/core", cells)
+    path = tmp_path / "made/two/core/tables/cells.csv"
+    table = pd.read_csv(path)
+    table[(table["workload"] != "yolos-graph") | (table["repeat"] <= 2)].to_csv(path, index=False)
+    data = data_set(tmp_path, "two/core")
+    assert tables.facts_table({"two/core": data}).splitlines()[-1].split(" | ")[3] == "2 to 5"
+    shutil.copytree(ROOT / edition.DESIGN_FOLDER, tmp_path / edition.DESIGN_FOLDER)
+    other = {"h200/inference": planted(tmp_path, "h200/inference", cells)}
+    first, second, *_ = edition.primary_outcomes_table({"two/core": data}, other, tmp_path).splitlines()[2:]
+    assert "2 devices in 2 of 6 blocks, variance pooled" in first and "5 devices in 5 of 6 blocks |" in second
 
 
 def test_few_units_have_the_variance_of_all_rows_of_their_workload(tmp_path: Path) -> None:

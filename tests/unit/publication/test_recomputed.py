@@ -128,4 +128,4 @@ def test_an_outcome_has_an_interval_where_something_tells_the_variance(
     test = edition.test_outcome(entry, "h100/llm")
     assert test and test.units == machines and len(test.value) == 1 + ends
     assert test.value[0] == pytest.approx(2, rel=0.02) and (test.p is None) == (not ends)
-    assert edition.verdict(entry, test, 0.01) == ("holds" if ends else "no interval")
+    assert edition.verdict(entry, test, 0.01, 1.0, is_final=True) == ("holds" if ends else "no interval")

@@ -17,6 +17,7 @@ from sharebench.read.columns import read_table
 from sharebench.read.figures.looks import StrategyLook, strategy_looks
 from sharebench.read.finished import NoResults
 from sharebench.read.slo import slo_limits
+from sharebench.read.text import repeats_text
 
 Row = dict[str, Any]
 """A row of a table: values by column, each of the column's type."""
@@ -63,13 +64,12 @@ class DrawnStudy:
     @property
     def facts(self) -> list[str]:
         """Device, label, window and repeats, for a subtitle."""
-        repeats = self.config["repeats"]
         product, label = self.node["product"], self.node["label"]
         facts = [
             product,
             "" if label in product else label,
             f"{self.config['window_seconds']:g} s window",
-            f"{repeats} repeat{'s' * (repeats != 1)}",
+            repeats_text(self.config),
         ]
         return [fact for fact in facts if fact]
 
