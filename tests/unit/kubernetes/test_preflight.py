@@ -210,6 +210,17 @@ def test_a_node_that_takes_no_pods_fails_preflight(cluster: Cluster) -> None:
     assert "the node is not ready: NodeStatusUnknown: Kubelet stopped posting" in text
 
 
+def test_what_no_run_can_restore_fails_preflight(cluster: Cluster) -> None:
+    """Someone has removed the saved state: the next run would take our label for theirs, and remove its key."""
+    cluster.store[NODE]["metadata"]["labels"][CONFIG] = "sharebench-ts-3-7cf46c83"
+    cluster.store[NODE]["spec"]["taints"] = [reservation.our_taint("taint")]
+    text, is_fit = inspected()
+    assert not is_fit
+    assert f"left of a run: label {CONFIG}=sharebench-ts-3-7cf46c83 and taint sharebench/measuring" in text
+    cluster.store[NODE]["metadata"]["annotations"] = {saved_state.ANNOTATION: "{}"}
+    assert "left of a run" not in inspected()[0]
+
+
 def test_what_a_run_has_changed_and_holds_is_said(cluster: Cluster, tmp_path: Path) -> None:
     assert "nvidia.com/gpu 1, shared by nothing\n" in inspected()[0]
     cluster.store[NODE]["metadata"]["labels"] |= {SHARING_LABEL: "time-slicing", CONFIG: "theirs"}
@@ -373,6 +384,7 @@ def test_a_taint_that_keeps_tenants_away_comes_with_its_toleration(
     cluster: Cluster, taint: Any, tolerations: Any, is_tolerated: bool
 ) -> None:
     cluster.store[NODE]["spec"]["taints"] = [taint]
+    cluster.store[NODE]["metadata"]["annotations"] = {saved_state.ANNOTATION: "{}"}
     for each in cluster.daemon_sets:
         each["spec"]["template"]["spec"]["tolerations"] = [{"operator": "Exists"}]
     text, is_fit = inspected(tolerations=tolerations)

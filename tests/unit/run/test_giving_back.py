@@ -21,6 +21,7 @@ class Claim:
 
 
 class Node:
+    kind = "simulated"
     lease_failure: Exception | None = None
 
     def __init__(self, calls: list[str], failure: Exception | None = None) -> None:

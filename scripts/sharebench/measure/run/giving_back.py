@@ -43,6 +43,8 @@ class GivingBack:
             nodes = open_nodes(self._study, self._claim.results, self._claim.record.get("devices", ()))
             for node in nodes:
                 node.restore()
+                if lifecycle.lost_state_line(node):
+                    return
             # All are, or the end of the run restores all again, for which it must hold them.
             self._is_back = True
             for node in nodes:

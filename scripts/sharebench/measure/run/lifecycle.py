@@ -139,6 +139,8 @@ def begin(
         try:
             node.claim(claim.run_id)
             claim.cleanups.append(partial(release_node, node))
+            if lost := lost_state_line(node):
+                raise NodeError(lost)
             # The node of a cluster sweeps when it is restored, and then foreign pods may run on it.
             if not (is_restore and node.kind == "kubernetes"):
                 node.sweep()
@@ -222,15 +224,26 @@ def say_restoring(study: Study) -> None:
     print(f"restoring the node{limit}; press Ctrl-C again to leave it as it is", file=sys.stderr)
 
 
+def lost_state_line(node: Node) -> str | None:
+    """What a run has left on a cluster's node that no run can restore; None if nothing. Raises NodeError."""
+    if node.kind != "kubernetes":
+        return None
+    # Imported here, since the import takes a quarter of a second.
+    from sharebench.measure.nodes.kubernetes.preflight import lost_state
+
+    return lost_state.lost_state_line(node)
+
+
 def _restore_nodes(study: Study, claim: ownership.Claim, devices: Sequence[run_record.DeviceEntry]) -> list[str]:
     """Restore every node whose state must not outlast the run; returns a line for each failure."""
-    lines = []
+    lines: list[str] = []
     nodes = [node for node in open_nodes(study, claim.results, devices) if not node.state_outlives_run]
     if any(node.current() is not None for node in nodes):
         say_restoring(study)
     for node in nodes:
         try:
             node.restore()
+            lines += filter(None, [lost_state_line(node)])
         except (NodeError, OSError) as error:
             lines.append(f"the node could not be restored: {error}; restore it: {claim.restore_command}")
     return lines
