@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from unit.kubernetes.fake_cluster import NODE, FakeCluster, node_of
 from unit.kubernetes.objects import CONFIG
+from unit.kubernetes.test_static import tenant
 from unit.studies import study_with
 
 from sharebench.core import run_names
@@ -53,3 +54,17 @@ def test_a_run_that_has_lost_it_does_not_end_well(
     said = capsys.readouterr().err
     assert f"someone has removed the node's annotation {saved_state.ANNOTATION}" in said
     assert "left of a run: taint sharebench/measuring;" in said and "as it was" not in said
+
+
+@pytest.mark.parametrize("rule", ["run_cell", "restore"])
+def test_a_run_of_another_namespace_is_left_alone_where_no_plugin_has_the_lease(
+    cluster: FakeCluster, tmp_path: Path, rule: str
+) -> None:
+    theirs = tenant()
+    theirs["metadata"]["namespace"] = "team-a"
+    cluster.foreign.append(theirs)
+    cluster.daemon_sets.clear()
+    annotations = cluster.store[NODE]["metadata"]["annotations"] = {saved_state.ANNOTATION: "{}"}
+    with pytest.raises(OwnershipError, match="a run in namespace team-a has pods on the node"):
+        lifecycle.begin(study_with(STUDY), tmp_path / "results", {rule: []}, ["snakemake"], "")
+    assert cluster.store[NODE]["metadata"]["annotations"] == annotations, "it would have been restored"

@@ -139,8 +139,8 @@ def begin(
         try:
             node.claim(claim.run_id)
             claim.cleanups.append(partial(release_node, node))
-            if lost := lost_state_line(node):
-                raise NodeError(lost)
+            if problem := lost_state_line(node, is_begin=True):
+                raise NodeError(problem)
             # The node of a cluster sweeps when it is restored, and then foreign pods may run on it.
             if not (is_restore and node.kind == "kubernetes"):
                 node.sweep()
@@ -224,14 +224,17 @@ def say_restoring(study: Study) -> None:
     print(f"restoring the node{limit}; press Ctrl-C again to leave it as it is", file=sys.stderr)
 
 
-def lost_state_line(node: Node) -> str | None:
-    """What a run has left on a cluster's node that no run can restore; None if nothing. Raises NodeError."""
+def lost_state_line(node: Node, is_begin: bool = False) -> str | None:
+    """What a run has left on a cluster's node that no run can restore; None if nothing. Raises NodeError.
+
+    At the beginning also whose run is there, where no Lease shows it.
+    """
     if node.kind != "kubernetes":
         return None
     # Imported here, since the import takes a quarter of a second.
     from sharebench.measure.nodes.kubernetes.preflight import lost_state
 
-    return lost_state.lost_state_line(node)
+    return (is_begin and lost_state.other_run_line(node)) or lost_state.lost_state_line(node)
 
 
 def _restore_nodes(study: Study, claim: ownership.Claim, devices: Sequence[run_record.DeviceEntry]) -> list[str]:
