@@ -145,6 +145,11 @@ def test_servers_are_asked_once_more_for_the_calibration(answers: Any, alone: An
     assert [each.get("asks") for each in found] == [asks] * 2
 
 
+def test_a_wrong_value_of_answers_names_all_right_ones() -> None:
+    line = refusal_line({f"{W}.chat": SERVER | {"answers": "always"}, "workloads": ["chat"]})
+    assert line.endswith("Known: auto, true, false")
+
+
 def test_a_program_that_is_no_server_is_asked_nothing() -> None:
     study = study_with({"workloads": ["matmul"]})
     assert "asks" not in planned_loads(study.spec(Cell("mps", "matmul", 2, 1)), {})[0]

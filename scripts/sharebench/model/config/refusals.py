@@ -144,7 +144,9 @@ def _value_problem(details: ErrorDetails, place: _Place) -> str:
         return "is nested too deeply; look for a YAML anchor that contains itself"
     match kind:
         case "literal_error" if isinstance(value, str):
-            return unknown_value(value, re.findall("'([^']*)'", context["expected"]), "is not known")
+            words = re.findall("'[^']*'|True|False", context["expected"])
+            known = (word.strip("'") if word[0] == "'" else word.lower() for word in words)
+            return unknown_value(value, known, "is not known")
         case values.LISTED_TWICE:
             return f"{quoted(context['item'])} is listed twice; remove one"
         case "too_short" if value:
