@@ -157,7 +157,7 @@ def test_the_legend_has_a_limit_only_if_it_is_that_of_all_workloads(drawn: list[
 @pytest.mark.parametrize(
     ("limit", "strategy", "said"),
     [
-        (30.0, "mps", "A shared plan must hold front 30 ms, by the percentiles that are known."),
+        (30.0, "mps", "A plan must hold front 30 ms, by the percentiles that are known."),
         (15.0, "time-slicing", "front has p95 20 ms"),
         (5.0, "exclusive", "front has p95 10 ms"),
         (None, "mps", ""),
@@ -216,3 +216,14 @@ def test_a_plan_under_which_a_server_hardly_answers_is_none() -> None:
     answer = mix_answer("lab", rows, STRATEGIES, option, Demand(3), True, {"front": {"ttft": 0.5}})
     assert answer is not None and answer.strategy == "time-slicing"
     assert answer.texts("no plan") == ["No plan with mps: front: no percentile is known."]
+
+
+def test_tenants_that_exceed_their_limits_alone_have_no_plan() -> None:
+    rows = [each for each in summary() if each.replicas == 3]
+    late = {"latency_p95_seconds": Estimate(0.02)}
+    for each in rows:
+        cast(dict[str, Estimate], each.metrics).update(late)
+    alone = [replace(rows[0], strategy="exclusive", workload="front", replicas=1, metrics=late)]
+    for limit, headline in ((0.01, "no strategy that was measured serves 3 tenants"), (0.03, "take mps on 1 GPU")):
+        answer = mix_answer("lab", rows, STRATEGIES, option, Demand(3), True, {"front": {"latency": limit}}, alone)
+        assert answer is not None and answer.headline.startswith(headline)

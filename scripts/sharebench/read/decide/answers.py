@@ -145,12 +145,7 @@ def answer_question(workload: str, options: Sequence[Option], demand: Demand, is
     plans = advise(options, demand)
     best = plans[0] if plans and plans[0].devices is not None else None
     if best is None:
-        asked = f"{format_tenants(demand.tenants)}{_conditions(demand)}"
-        none = f"no strategy that was measured serves {asked}"
-        if any(each.reason == NO_BASELINE for each in plans):
-            none = f"no answer for {asked} without a valid baseline"
-        reasons = no_plan_reasons(plans) or [Reason("scope", "There is no data.")]
-        return Answer(workload, none, reasons, plans=[_line(each, demand) for each in plans])
+        return no_plan_answer(workload, plans, demand)
     assert best.level is not None
     level, scope = best.level, []
     if best.option.has_one_load:
@@ -173,6 +168,15 @@ def answer_question(workload: str, options: Sequence[Option], demand: Demand, is
     elif level.merit is not None and level.merit.low is None:
         undecided = MEASURED_ONCE
     return decided(workload, plans, demand, scope, more, undecided, _facts(best, level, demand), is_gpu)
+
+
+def no_plan_answer(workload: str, plans: Sequence[Plan], demand: Demand) -> Answer:
+    asked = f"{format_tenants(demand.tenants)}{_conditions(demand)}"
+    none = f"no strategy that was measured serves {asked}"
+    if any(each.reason == NO_BASELINE for each in plans):
+        none = f"no answer for {asked} without a valid baseline"
+    reasons = no_plan_reasons(plans) or [Reason("scope", "There is no data.")]
+    return Answer(workload, none, reasons, plans=[_line(each, demand) for each in plans])
 
 
 def decided(

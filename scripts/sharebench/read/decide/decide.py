@@ -316,8 +316,9 @@ def _relative_answers(
 
     wanted = question.get("workloads")
     sharing = {name: each for name, each in results.strategies.items() if each.mechanism != ("exclusive",)}
+    limits, alone = own_limits(question["slo"]), [row for row in results.summary if is_alone(row)]
     found = [
-        mix_answer(name, rows, sharing, partial(shared, name), demand, results.is_gpu, own_limits(question["slo"]))
+        mix_answer(name, rows, sharing, partial(shared, name), demand, results.is_gpu, limits, alone)
         for name, rows in group_by(results.mixes, lambda row: row.workload).items()
         if wanted is None or name in wanted
     ]

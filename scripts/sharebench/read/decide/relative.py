@@ -9,7 +9,7 @@ import pandas as pd
 from sharebench.model.strategy import Strategy
 from sharebench.read.decide import documented
 from sharebench.read.decide.advice import Demand, Level, Option, advise
-from sharebench.read.decide.answers import MEASURED_ONCE, Answer, Fact, decided
+from sharebench.read.decide.answers import MEASURED_ONCE, Answer, Fact, decided, no_plan_answer
 from sharebench.read.decide.documented import MEASURED, Isolation
 from sharebench.read.decide.options import MAX_ISOLATED_GROWTH, measured_level
 from sharebench.read.decide.reasons import GAIN, Reason
@@ -34,11 +34,12 @@ def mix_answer(
     demand: Demand,
     is_gpu: bool,
     limits: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
+    alone: Sequence[SummaryRow] = (),
 ) -> Answer | None:
     """The answer for a mix from its rows of the summary, one for each strategy, number and kind of tenants.
 
     Plans are ordered by `stp`: the sum of what each tenant does, over what it does alone. Under a plan each tenant
-    holds its own `limits`, if any apply to its workload.
+    holds its own `limits`, if any apply to its workload; `alone` are the rows of such workloads alone.
     """
     known = [row for row in rows if row.metrics.keys() >= {STP, SLOWDOWN} and row.strategy in strategies]
     wrong = [row for row in rows if is_wrong(row.harms) and row.strategy in strategies]
@@ -46,7 +47,9 @@ def mix_answer(
         return None
     size = _nearest_size([row.replicas for row in known or wrong], demand)
     own = group_by((row for row in known if row.replicas == size), lambda row: row.strategy)
-    options, facts = [_alone("exclusive", 1)], {}
+    kinds = {row.tenant_workload for row in known}
+    late = "; ".join(filter(None, (_late(row, limits) for row in alone if row.tenant_workload in kinds)))
+    options, facts = [replace(_alone("exclusive", 1), beyond_limits=late)], {}
     for name, found in own.items():
         slowest = max(row.metrics[SLOWDOWN].value for row in found)
         isolation = Isolation(slowest <= MAX_ISOLATED_GROWTH, MEASURED, f"the slowest has {slowest:.3g} × its latency")
@@ -65,7 +68,7 @@ def mix_answer(
     if not held:
         return answer
     texts = "; ".join(f"{name} {format_limits(each)}" for name, each in held.items())
-    condition = f"A shared plan must hold {texts}, by the percentiles that are known."
+    condition = f"A plan must hold {texts}, by the percentiles that are known."
     return replace(answer, reasons=[*answer.reasons, Reason("scope", condition)])
 
 
@@ -73,11 +76,18 @@ def _beyond_limits(rows: Sequence[SummaryRow], limits: Mapping[str, Mapping[str,
     texts = []
     for row in rows:
         demand, level = Demand(1, limits.get(row.tenant_workload, {})), measured_level(row)
-        if late := level.exceeding_part(demand) if level else None:
-            texts.append(f"{row.tenant_workload} has {late.name} {late.excess}")
+        if late := _late(row, limits):
+            texts.append(late)
         elif demand.limits and (level is None or len(level.slo_parts(demand)) < len(demand.limits)):
             texts.append(f"{row.tenant_workload}: {level.lacking(demand) if level else 'no percentile is known'}")
     return "; ".join(texts)
+
+
+def _late(row: SummaryRow, limits: Mapping[str, Mapping[str, float]]) -> str:
+    """By which part the tenants of a row exceed their limits; empty if by none that is known."""
+    level = measured_level(row)
+    late = level.exceeding_part(Demand(1, limits.get(row.tenant_workload, {}))) if level else None
+    return f"{row.tenant_workload} has {late.name} {late.excess}" if late else ""
 
 
 def jobs_answer(
@@ -169,6 +179,8 @@ def _answer(
     asked, demand = demand, Demand(tenants, isolation=demand.isolation, margin_percent=demand.margin_percent)
     plans = advise(options, demand)
     best = plans[0]
+    if best.devices is None:
+        return no_plan_answer(workload, plans, demand)
     assert best.level is not None and best.level.throughput is not None
     together = best.level.throughput
     shared = [each for each in plans if each.option.is_sharing and each.devices is not None]
