@@ -20,11 +20,13 @@ from sharebench.model.question import Slo
 from sharebench.model.strategy import Strategy
 from sharebench.read.cells.rows import reduce_record, split_by_workload
 from sharebench.read.decide.advice import Demand, Level, Option
+from sharebench.read.decide.answers import answer_question
 from sharebench.read.decide.capacity import capacity_table
 from sharebench.read.decide.cost import cost_table
 from sharebench.read.decide.documented import DOCUMENTED, Isolation
+from sharebench.read.decide.options import measured_level
 from sharebench.read.decide.relative import mix_answer
-from sharebench.read.decide.rows import summary_rows
+from sharebench.read.decide.rows import applying_limits, summary_rows
 from sharebench.read.figures.data import DrawnStudy
 from sharebench.read.figures.panels import slo_keys
 from sharebench.read.slo import PART_LABELS, format_slo, limits_of, own_limits, slo_limits
@@ -227,3 +229,13 @@ def test_tenants_that_exceed_their_limits_alone_have_no_plan() -> None:
     for limit, headline in ((0.01, "no strategy that was measured serves 3 tenants"), (0.03, "take mps on 1 GPU")):
         answer = mix_answer("lab", rows, STRATEGIES, option, Demand(3), True, {"front": {"latency": limit}}, alone)
         assert answer is not None and answer.headline.startswith(headline)
+
+
+def test_a_stream_too_short_for_a_percentile_keeps_its_limits() -> None:
+    (short,) = summary_rows(pd.DataFrame([row("mps", 2, 0.05, output_tokens_total_hz=7.5)]))
+    (other,) = summary_rows(pd.DataFrame([row("mps", 2, 0.05)]))
+    limits = {"latency": 1.0, "ttft": 0.1}
+    assert applying_limits([short], limits) == limits and applying_limits([other], limits) == {"latency": 1.0}
+    unknown = replace(option(STRATEGIES["mps"], {}), levels={2: measured_level(short)})
+    answer = answer_question("chat", [unknown], Demand(2, limits))
+    assert answer.headline.startswith("no strategy that was measured is known to serve 2 tenants within latency")

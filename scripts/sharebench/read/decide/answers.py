@@ -172,7 +172,8 @@ def answer_question(workload: str, options: Sequence[Option], demand: Demand, is
 
 def no_plan_answer(workload: str, plans: Sequence[Plan], demand: Demand) -> Answer:
     asked = f"{format_tenants(demand.tenants)}{_conditions(demand)}"
-    none = f"no strategy that was measured serves {asked}"
+    lacks_part = any(each.level and len(each.level.slo_parts(demand)) < len(demand.limits) for each in plans)
+    none = f"no strategy that was measured {'is known to serve' if lacks_part else 'serves'} {asked}"
     if any(each.reason == NO_BASELINE for each in plans):
         none = f"no answer for {asked} without a valid baseline"
     reasons = no_plan_reasons(plans) or [Reason("scope", "There is no data.")]

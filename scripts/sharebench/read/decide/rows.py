@@ -126,7 +126,7 @@ def known_percentiles(row: SummaryRow) -> dict[str, tuple[str, Estimate]]:
 
 def applying_limits(rows: Iterable[SummaryRow], limits: Mapping[str, float]) -> dict[str, float]:
     """The limits of an SLO that apply to a workload, from its rows: all if it streams, else that of the latency."""
-    streams = any(part != LATENCY for row in rows for part in known_percentiles(row))
+    streams = any(TOKENS in row.metrics or known_percentiles(row).keys() - {LATENCY} for row in rows)
     return {part: seconds for part, seconds in limits.items() if part == LATENCY or streams}
 
 
