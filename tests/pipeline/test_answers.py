@@ -54,3 +54,4 @@ def test_a_server_that_answers_nonsense_under_one_strategy_is_excluded_there(unt
         assert [len(asked) for asked in record["calibration"]["answers"]] == [4, 4, 4]
     report = (untouched.results / "report.html").read_text()
     assert "How far the answers of servers to fixed prompts are from those alone" in report
+    assert "a cell is excluded beyond 0.1 and five times what differs alone" in report
