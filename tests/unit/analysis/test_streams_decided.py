@@ -181,3 +181,13 @@ def test_the_report_has_the_rate_at_which_the_slo_is_reached(tmp_path: Path) -> 
     assert pd.isna(heavy["rate_within_slo_hz"])
     report = (folder / "report.html").read_text()
     assert f"SLO reached at {light['rate_within_slo_hz']:.3g}" in report and "SLO reached at  requests" not in report
+
+
+def test_what_has_no_valid_cell_is_not_said_not_to_stream(tmp_path: Path) -> None:
+    folder = decided(tmp_path, {"concurrency_total": [8]}, {})
+    summary = pd.read_csv(folder / "tables/summary.csv").copy()
+    keys = ["strategy", "workload", "tenant_workload", "replicas", "status"]
+    summary[keys].assign(n=0, reason="excluded").to_csv(folder / "tables/summary.csv", index=False)
+    decide.write_answer(decide.read_results(tmp_path, folder), QUESTION | {"slo": SLO})  # type: ignore[arg-type]
+    said = (folder / "tables/advice.md").read_text()
+    assert "no strategy that was measured serves" in said and "does not stream" not in said

@@ -283,13 +283,13 @@ def _more_reasons(
     results: Results, workload: str, slo: Mapping[str, float], applying: Collection[str], capacity: pd.DataFrame
 ) -> list[Reason]:
     """What the tables say besides the plans: capacity, parts of the SLO without effect, warnings."""
+    own = [row for row in results.summary if row.workload == workload]
     reasons = []
-    if len(applying) < len(slo):
+    if len(applying) < len(slo) and any(row.n for row in own):
         what = "only the latency" if applying else "no part"
         reasons.append(Reason("scope", f"Of the SLO {what} applies to it: it does not stream."))
     elif slo and applying != [LATENCY]:
         reasons += [Reason("scope", text) for text in describe_capacity(capacity, workload)]
-    own = [row for row in results.summary if row.workload == workload]
     alone: Mapping[str, Estimate] = next((row.metrics for row in own if is_alone(row)), {})
     if results.config["workload_catalogue"][workload].stream and alone.keys() >= {SM_ACTIVE, DRAM_ACTIVE}:
         active, memory = (format_quantity(alone[name].value) for name in (SM_ACTIVE, DRAM_ACTIVE))
