@@ -78,6 +78,17 @@ def test_the_gain_is_that_of_pairs_in_a_block_over_the_activity_of_one(
     assert [text.get_text() for text in page.axes[0].texts] == ["4", "16"]
 
 
+def test_the_activity_reaches_from_the_least_to_the_largest_cell_of_one(
+    study: data.DrawnStudy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A 95 % interval of two cells would reach beyond 100 %.
+    rows = [row | {"sm_active_percent": 30.0 + 10 * row["block"]} for row in cells() if row["block"] < 3]
+    page = drawn(study, monkeypatch, rows)
+    bars = [ends for bar in page.axes[0].collections for ends in bar.get_segments() if ends[0][1] == ends[1][1]]
+    assert {(low, high) for (low, _), (high, _) in bars} == {(40.0, 50.0)}
+    assert list(line_of(page.axes[0], "mps").get_xdata()) == pytest.approx([45, 45])
+
+
 def test_where_the_activity_is_not_known_the_face_says_so(
     study: data.DrawnStudy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

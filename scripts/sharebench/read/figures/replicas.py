@@ -1,6 +1,7 @@
 """What several servers of one model gain over one at equal total load, by how busy the device is with the one."""
 
 from collections.abc import Mapping
+from statistics import fmean
 from typing import cast
 
 import pandas as pd
@@ -22,13 +23,13 @@ from sharebench.read.figures.panels import (
 )
 from sharebench.read.figures.style import set_log_axis
 from sharebench.read.over_one import cell_groups, cells_alone, work_ratio
-from sharebench.read.statistics.intervals import Estimate, log_interval
 from sharebench.study.loads import family, one_server, requests_in_flight
 
 GAIN, ACTIVITY = "gain", "sm_active_percent"
 VALUES = [*interval_columns(GAIN), *interval_columns(ACTIVITY)]
 COLUMNS = ["strategy", "workload", "replicas", "family", "load", *VALUES, "absence"]
 MAX_COLUMNS = 3
+ACROSS_NOTE = "Across, a bar spans the cells of one server."
 OPEN_NOTE = "Open loads are not drawn: all servers together get what is asked of one."
 
 
@@ -50,7 +51,7 @@ def replicas(study: DrawnStudy) -> Sheet:
         len(panels),
         "no cells have the load of one server",
         more=["at the points: requests in flight in all" if is_known else "SM activity is not known on this device"],
-        note=f"{study.not_shown} {OPEN_NOTE if is_open else ''}".strip(),
+        note=" ".join([study.not_shown, *[ACROSS_NOTE] * is_known, *[OPEN_NOTE] * is_open]).strip(),
         x_label="SMs active with one server (%)" if is_known else "Requests in flight in all",
         y_label="Tokens/s over those of one",
         legend=strategy_keys(looks),
@@ -81,22 +82,24 @@ def _gains(study: DrawnStudy) -> pd.DataFrame:
         alone = cells_alone(groups, config["baseline"], one or "")
         if not alone:
             continue
-        gain, activity = work_ratio(own, alone), _activity(alone)
+        gain = work_ratio(own, alone)
         statuses = {cell["status"] for cell in (alone if any(cell["valid"] for cell in own) else own)}
         status = statuses.pop() if len(statuses) == 1 else "mixed"
         rows.append(
             {"strategy": strategy, "workload": workload, "replicas": n, "family": family(config, workload)}
             | {"load": requests_in_flight(config, workload, n), "absence": absence_reason({"n": 0, "status": status})}
             | (gain.columns(GAIN) if gain else {})
-            | (activity.columns(ACTIVITY) if activity else {})
+            | _activity(alone)
         )
     rows.sort(key=lambda row: (config["workloads"].index(row["workload"]), row["load"]))
     return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(VALUES, float))
 
 
-def _activity(cells: list[Row]) -> Estimate | None:
-    known = [cell for cell in cells if cell["valid"] and cell[ACTIVITY] > 0]
-    return log_interval([cell[ACTIVITY] for cell in known], [cell["place"] for cell in known]) if known else None
+def _activity(cells: list[Row]) -> Row:
+    """The mean of the cells, the least and the largest."""
+    known = [cell[ACTIVITY] for cell in cells if cell["valid"] and cell[ACTIVITY] > 0]
+    ends = (fmean(known), min(known), max(known)) if known else ()
+    return dict(zip(interval_columns(ACTIVITY), ends, strict=False))
 
 
 def _set_axes(ax: Axes, table: pd.DataFrame, is_known: bool) -> None:
