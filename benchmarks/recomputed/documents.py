@@ -111,8 +111,10 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
     in_pods = paired(pods, ("mps", "resnet50-graph", 3), ("mps-limited", "resnet50-graph", 3), mean_seconds, host)
     llm: Expected = []
     tuned, mix, batches = map(data_set, ("tuned", "mix", "batches"))
+    of_one = (("time-slicing", "large", 3), ("time-slicing", "small", 4), ("mps", "large", 3), ("mps", "small", 4))
     one_model: Expected = [
-        digits(over_alone(tuned, each, "large", 3, ratio_to_alone(tokens_hz))[0]) for each in SHARED[:2]
+        digits(over_alone(tuned, *each, ratio_to_alone(tokens_hz))[0])
+        for each in (*of_one, ("mps-limited", "small", 4))
     ]
     crowd: Expected = [
         digits(slowdown(mix, strategy, "server-and-services", 4, of)[0])
@@ -166,11 +168,11 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
         (*which, "| small models"): [number for pair in copies for number in pair],
         (*which, "| each fills"): [work["matmul 16384", each] for each in SHARED[:3]],
         (*which, "| a small model"): [digits(big["time-slicing"]), f"{big['mps']:.0f}", digits(big["mps-limited"])],
-        (*which, "| LLM servers of one"): [*one_model, "400"],
+        (*which, "| LLM servers of one"): ["0.6", *one_model, "400"],
         (*which, "| LLM servers of several"): ["4", *llm],
         (*which, "| an LLM server"): crowd,
         (*which, "With batches"): ["32", digits(progress(batches, "mps", "resnet50-graph-32", 7)[0])],
-        (*which, "LLM servers have"): [f"{active[0]:.0f}", f"{active[-1]:.0f}"],
+        (*which, "LLM servers have"): ["0.6", f"{active[0]:.0f}", f"{active[-1]:.0f}"],
         (*which, "| batch"): [*jobs],
         (*which, "| tenants that"): [
             *count_died("time-slicing", "killed", "illegal-address"),

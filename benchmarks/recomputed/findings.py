@@ -8,7 +8,7 @@ import math
 import statistics
 from collections import defaultdict
 
-from benchmarks.recomputed.documents import count_died, count_wrong, shared_memory
+from benchmarks.recomputed.documents import SHARED, count_died, count_wrong, shared_memory
 from benchmarks.recomputed.edition import studies
 from benchmarks.recomputed.records import (
     ALONE,
@@ -184,7 +184,10 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
     single = [cell["telemetry"] for each in (*ALONE, "mps") for cell in select(servers, each, four, 1)]
     active = sorted(each["sm_active_mean_percent"] for each in single)
     tuned, mix, batches = map(data_set, ("tuned", "mix", "batches"))
-    together = [over_alone(tuned, each, "large", 3, ratio_to_alone(tokens_hz)) for each in ("time-slicing", "mps")]
+    together, small = (
+        [over_alone(tuned, each, workload, n, ratio_to_alone(tokens_hz)) for each in strategies]
+        for workload, n, strategies in (("large", 3, SHARED[:2]), ("small", 4, SHARED[:3]))
+    )
     crowd = [
         slowdown(mix, strategy, "server-and-services", 4, of)
         for of in ("service", "server")
@@ -247,7 +250,7 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
         "**Alone, YOLOS": spread_alone(YOLOS),
         f"**Of {tested[0]} slowdowns": [tested[0], tested[1], "5"],
         "*Measured:* p < 0.05": [*("0.05", tested[1], *tested[::2], latencies[1], *latencies[::2], "0", "0"), *days],
-        "**Three tuned servers": ["48", *(digits(each[0]) for each in together)],
+        "**Three tuned servers": ["48", *with_ends(*together), "64", *(digits(each[0]) for each in small)],
         "- *Does it need a tuned": [
             *(f"{each:.0f}" for each in (active[0], active[-1])),
             *("16", *with_ends(one_server), "4", "16"),
@@ -258,7 +261,7 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
             *activity(tuned, "large", (("mps", 3), ("time-slicing", 3)), "sm", 0),
             *activity(tuned, "large", (("mps", 3), ("time-slicing", 3)), "dram", 0),
         ],
-        "**Next to an LLM server": [digits(each[0]) for each in crowd],
+        "**Next to an LLM server": with_ends(*crowd),
         "- *Does it hold for batches": [
             *("32", *activity(batches, RESNET_32, (("exclusive", 1),), "sm", 0)),
             *(digits(progress(batches, each, RESNET_32, 7)[0]) for each in ("mps", "time-slicing")),
