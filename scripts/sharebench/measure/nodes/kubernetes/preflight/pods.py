@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from sharebench.measure.nodes.contract import NodeError, PlannedLoad
 from sharebench.measure.nodes.kubernetes.access.base import PodNeeds
+from sharebench.measure.nodes.kubernetes.access.device_plugin.keys import RESOURCE
 from sharebench.measure.nodes.kubernetes.cluster import reservation
 from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused, Json
 from sharebench.measure.nodes.kubernetes.cluster.cluster import Cluster
@@ -87,7 +88,7 @@ def workload_rows(study: Study, node: ClusterNode) -> tuple[list[ReportRow], boo
             problems.append(str(refused))
         rows += [ReportRow("", each) for each in [*problems, *notes]]
         is_accepted = is_accepted and not problems
-    lines = _room_problems(node, specs, pods)
+    lines = [*_room_problems(node, specs, pods), *(_quota_problems(node, specs) if is_accepted else ())]
     return [*rows, *(ReportRow("", line) for line in lines)], is_accepted and not lines
 
 
@@ -95,11 +96,17 @@ def _name(workload: Workload) -> str:
     return workload.name if workload.is_program else BUILT_IN
 
 
-def _pod(cluster: Cluster, spec: Spec, index: int) -> Json:
+def _pod(cluster: Cluster, spec: Spec, index: int, gpus: int = 1) -> Json:
     place, owner = Place(cluster.name, "preflight", cluster.options), {"metadata": {"uid": "preflight"}}
     load: PlannedLoad = {"arrival": "closed", "seed": 0, "before": 0}
     plan = TenantPlan(place, owner, spec, load, index, "", None, DRY_RUN_SECONDS)
-    return apply_overlay(tenant_pod(plan, PodNeeds(), cluster), cluster.options["pod"])
+    # Quotas and policies may be about GPUs alone.
+    needs = PodNeeds(limits={RESOURCE: str(gpus)}) if _takes_gpu(spec) else PodNeeds()
+    return apply_overlay(tenant_pod(plan, needs, cluster), cluster.options["pod"])
+
+
+def _takes_gpu(spec: Spec) -> bool:
+    return spec.strategy.access == "device-plugin" and spec.strategy.mechanism[0] != "mig"
 
 
 def _cpu_limit_notes(pod: Json) -> list[str]:
@@ -146,6 +153,21 @@ def _lacking_objects(cluster: Cluster, pod: Json) -> tuple[list[str], list[str]]
             unknown.append(f"{kind}/{name}")
     shown = ", ".join(unknown)
     return lacking, [f"without the right to see {shown}: make sure that namespace {namespace} has it"] if shown else []
+
+
+def _quota_problems(node: ClusterNode, specs: Sequence[Spec]) -> list[str]:
+    """A line if the namespace's quota has too few GPUs for the largest cell, by a dry run of one pod with all."""
+    feasible = (each for each in specs if infeasible_reason(node, each.strategy, each.replicas) is None)
+    spec = max(filter(_takes_gpu, feasible), key=lambda each: len(each.workloads), default=None)
+    if spec is None or len(spec.workloads) == 1:
+        return []
+    try:
+        pod = _pod(node.cluster, spec, 0, len(spec.workloads))
+        node.cluster.api.create(node.cluster.tenants_path, pod, dryRun="All")
+    except ApiRefused as refused:
+        # No cell has such a pod, so that nothing else counts.
+        return [str(refused)] if "exceeded quota" in str(refused) else []
+    return []
 
 
 def _room_problems(node: ClusterNode, specs: Sequence[Spec], tenants: dict[str, Json]) -> list[str]:
