@@ -68,3 +68,17 @@ def test_a_run_of_another_namespace_is_left_alone_where_no_plugin_has_the_lease(
     with pytest.raises(OwnershipError, match="a run in namespace team-a has pods on the node"):
         lifecycle.begin(study_with(STUDY), tmp_path / "results", {rule: []}, ["snakemake"], "")
     assert cluster.store[NODE]["metadata"]["annotations"] == annotations, "it would have been restored"
+
+
+def test_a_plugin_that_crashes_after_a_restore_is_named(
+    cluster: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where GitOps had removed the key of our label: labels and GPUs never changed."""
+    study = study_with(STUDY)
+    del cluster.store[NODE]["metadata"]["labels"][CONFIG]
+    claim = lifecycle.begin(study, tmp_path / "results", {"run_cell": []}, ["snakemake"], "")
+    (status,) = cluster.daemons["plugin"]["status"]["containerStatuses"]
+    status |= {"ready": False, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+    assert not lifecycle.finish(claim, study, None, lambda _: [])
+    said = capsys.readouterr().err
+    assert "as they were, but plugin: nvidia-device-plugin-ctr is not ready (CrashLoopBackOff): see the logs" in said

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from unit.kubernetes.fake_cluster import NODE, FakeCluster, node_of
+from unit.kubernetes.fake_cluster import CONFIGS, NODE, FakeCluster, node_of
 from unit.kubernetes.objects import CONFIG, daemon_set
 from unit.kubernetes.test_dra import driver_set
 from unit.studies import study_with
@@ -92,6 +92,12 @@ def test_a_complete_cluster_passes_preflight(cluster: Cluster) -> None:
     half = {"half": {"description": "d", "module": "matmul", "params": {"dtype": "float16"}}}
     assert "known to go wrong: mps, 3 tenants: with 33" in inspected(half)[0]
     assert cluster.log == []
+
+
+def test_gitops_of_the_plugins_config_map_is_said(cluster: Cluster) -> None:
+    assert "GitOps" not in inspected()[0]
+    cluster.store[CONFIGS]["metadata"]["annotations"]["argocd.argoproj.io/tracking-id"] = "gpu:/ConfigMap:x"
+    assert "argocd.argoproj.io/tracking-id: GitOps may remove a run's keys" in inspected()[0]
 
 
 def test_rows_fit_a_terminal_and_commands_stay_whole() -> None:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from sharebench.core import console
 from sharebench.core.emphasis import show
@@ -139,7 +140,7 @@ def begin(
         try:
             node.claim(claim.run_id)
             claim.cleanups.append(partial(release_node, node))
-            if problem := lost_state_line(node, is_begin=True):
+            if problem := lost_state_line(node, "begin"):
                 raise NodeError(problem)
             # The node of a cluster sweeps when it is restored, and then foreign pods may run on it.
             if not (is_restore and node.kind == "kubernetes"):
@@ -224,17 +225,14 @@ def say_restoring(study: Study) -> None:
     print(f"restoring the node{limit}; press Ctrl-C again to leave it as it is", file=sys.stderr)
 
 
-def lost_state_line(node: Node, is_begin: bool = False) -> str | None:
-    """What a run has left on a cluster's node that no run can restore; None if nothing. Raises NodeError.
-
-    At the beginning also whose run is there, where no Lease shows it.
-    """
+def lost_state_line(node: Node, moment: Literal["begin", "back", "end"] = "back") -> str | None:
+    """What a run must say of a cluster's node at that moment of it; None if nothing. Raises NodeError."""
     if node.kind != "kubernetes":
         return None
     # Imported here, since the import takes a quarter of a second.
     from sharebench.measure.nodes.kubernetes.preflight import lost_state
 
-    return (is_begin and lost_state.other_run_line(node)) or lost_state.lost_state_line(node)
+    return lost_state.lost_state_line(node, moment)
 
 
 def _restore_nodes(study: Study, claim: ownership.Claim, devices: Sequence[run_record.DeviceEntry]) -> list[str]:
@@ -246,7 +244,7 @@ def _restore_nodes(study: Study, claim: ownership.Claim, devices: Sequence[run_r
     for node in nodes:
         try:
             node.restore()
-            lines += filter(None, [lost_state_line(node)])
+            lines += filter(None, [lost_state_line(node, "end")])
         except (NodeError, OSError) as error:
             lines.append(f"the node could not be restored: {error}; restore it: {claim.restore_command}")
     return lines

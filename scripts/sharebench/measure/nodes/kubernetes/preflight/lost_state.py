@@ -1,6 +1,9 @@
-"""What forbids a run to touch a node: another run's pods, or changes whose saved state someone has removed."""
+"""What a run finds or leaves on the node of a cluster that no run restores, and what keeps it from the node."""
+
+from typing import Literal
 
 from sharebench.measure.nodes.kubernetes.access.device_plugin.keys import KEY_PREFIX
+from sharebench.measure.nodes.kubernetes.access.device_plugin.state import unready_reasons
 from sharebench.measure.nodes.kubernetes.cluster import reservation, saved_state
 from sharebench.measure.nodes.kubernetes.cluster.api import Json
 from sharebench.measure.nodes.kubernetes.cluster.foreign_pods import OWNER_LABEL
@@ -8,15 +11,23 @@ from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import CONFIG_LABE
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
 from sharebench.measure.nodes.node import Node
 
-
-def lost_state_line(node: Node) -> str | None:
-    """What a run has left on the node of a cluster without its saved state; None if nothing. Raises NodeError."""
-    return _line(node.cluster.read_node()) if isinstance(node, ClusterNode) else None
+Moment = Literal["begin", "back", "end"]
 
 
-def other_run_line(node: Node) -> str | None:
-    """Another namespace's run on the node of a cluster, whose Lease is not ours; None if none. Raises NodeError."""
-    if not isinstance(node, ClusterNode) or node.cluster.installed.plugin is not None:
+def lost_state_line(node: Node, moment: Moment = "back") -> str | None:
+    """What a run has left without its saved state; None if nothing. Raises NodeError.
+
+    At the beginning also another run that no Lease shows, and at the end which of NVIDIA's pods do not run.
+    """
+    if not isinstance(node, ClusterNode):
+        return None
+    other = _other_run(node) if moment == "begin" else None
+    lost = other or _lost_state(node.cluster.read_node())
+    return lost or (_unready(node) if moment == "end" else None)
+
+
+def _other_run(node: ClusterNode) -> str | None:
+    if node.cluster.installed.plugin is not None:
         return None
     pods = (pod for pod in node.cluster.pods() if labels_of(pod).get(OWNER_LABEL) == node.cluster.digest)
     others = {str(pod["metadata"]["namespace"]) for pod in pods} - {node.options["namespace"]}
@@ -28,7 +39,12 @@ def other_run_line(node: Node) -> str | None:
     )
 
 
-def _line(node: Json) -> str | None:
+def _unready(node: ClusterNode) -> str | None:
+    found = unready_reasons(node.cluster.pods(), node.cluster.installed)
+    return f"the node's labels and GPUs are as they were, but {'; '.join(found)}: see the logs" if found else None
+
+
+def _lost_state(node: Json) -> str | None:
     # A run writes the saved state first and removes it last.
     if saved_state.load(node) is not None:
         return None

@@ -1,5 +1,6 @@
 """Preflight: what a cluster has installed for a study, which strategies are feasible, and which rights are missing."""
 
+import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -12,7 +13,7 @@ from sharebench.measure.nodes.kubernetes.access.device_plugin import keys
 from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_manager import map_file
 from sharebench.measure.nodes.kubernetes.access.dra.nvidia import find_driver
 from sharebench.measure.nodes.kubernetes.cluster import foreign_pods
-from sharebench.measure.nodes.kubernetes.cluster.api import Api, ApiRefused, is_in_cluster
+from sharebench.measure.nodes.kubernetes.cluster.api import Api, ApiRefused, Json, is_in_cluster
 from sharebench.measure.nodes.kubernetes.cluster.cluster import closed_reasons
 from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import (
     CONFIG_LABEL,
@@ -37,6 +38,8 @@ from sharebench.study.study import Study
 from sharebench.study.wrong_answers import wrong_answer_lines
 
 PREFLIGHT_RETRY_SECONDS = 10.0
+# Of Argo CD and Flux.
+GITOPS_NAME = re.compile(r"argocd\.argoproj\.io/|(kustomize|helm)\.toolkit\.fluxcd\.io/")
 
 
 def installed_rows(node: ClusterNode) -> Iterator[ReportRow]:
@@ -64,16 +67,26 @@ def installed_rows(node: ClusterNode) -> Iterator[ReportRow]:
             text = f"{found.version} ({manager}, {found.namespace}/{found.name})" if found else "not installed"
             yield ReportRow(name, text)
         if (config_map := stack.config_map) is not None:
-            default = config_map.default or "not set"
+            default, keeper = config_map.default or "not set", None
             with suppress(NodeError):
-                key = keys.hidden_key(node.cluster.api.get(config_map.path), config_map)
+                current = node.cluster.api.get(config_map.path)
+                keeper, key = _keeper(current), keys.hidden_key(current, config_map)
                 default += f": {key}, the only one, which a run also names {keys.NAMED_KEY}" if key else ""
             yield ReportRow("ConfigMap of the plugin", f"{config_map.namespace}/{config_map.name}, default {default}")
+            if keeper is not None:
+                yield ReportRow("", f"{keeper}: GitOps may remove a run's keys, and the plugin crash then; pause it")
     if "dra" in accesses and (gpu_facts := node.access("dra").describe()):
         gates = ", ".join(gpu_facts["dra_gates"] or []) or "none"
         driver = find_driver(node.cluster.daemon_sets())
         version = f"{driver.version} ({driver.manager}, {driver.namespace})" if driver else "version unknown"
         yield ReportRow("DRA driver", f"{version}, gates that are on: {gates}")
+
+
+def _keeper(config_map: Json) -> str | None:
+    """The label or annotation by which GitOps, which restores what others change, knows the ConfigMap; None if none."""
+    metadata = config_map["metadata"]
+    names = [*(metadata.get("labels") or {}), *(metadata.get("annotations") or {})]
+    return next((name for name in names if GITOPS_NAME.match(name)), None)
 
 
 def node_rows(node: ClusterNode) -> tuple[list[ReportRow], bool]:
