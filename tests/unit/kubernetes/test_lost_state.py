@@ -70,15 +70,28 @@ def test_a_run_of_another_namespace_is_left_alone_where_no_plugin_has_the_lease(
     assert cluster.store[NODE]["metadata"]["annotations"] == annotations, "it would have been restored"
 
 
-def test_a_plugin_that_crashes_after_a_restore_is_named(
-    cluster: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("rules", [["restore"], ["run_cell"], ["run_cell", "aggregate"]])
+def test_a_plugin_that_is_not_ready_afterwards_is_named_and_not_the_runs_failure(
+    cluster: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], rules: list[str]
 ) -> None:
-    """As where GitOps had removed the key of our label: labels and GPUs never changed."""
+    """GitOps may have removed the key of our label, or it was so before, and no run changed the node."""
     study = study_with(STUDY)
     del cluster.store[NODE]["metadata"]["labels"][CONFIG]
-    claim = lifecycle.begin(study, tmp_path / "results", {"run_cell": []}, ["snakemake"], "")
     (status,) = cluster.daemons["plugin"]["status"]["containerStatuses"]
     status |= {"ready": False, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
-    assert not lifecycle.finish(claim, study, None, lambda _: [])
+    claim = lifecycle.begin(study, tmp_path / "results", {rule: [] for rule in rules}, ["snakemake"], "")
+    giving = giving_back.GivingBack(study, claim)
+    giving.started(rules[-1])
+    assert giving.is_back(True) == ("aggregate" in rules)
+    assert lifecycle.finish(claim, study, None, lambda _: [], giving.is_back)
     said = capsys.readouterr().err
-    assert "as they were, but plugin: nvidia-device-plugin-ctr is not ready (CrashLoopBackOff): see the logs" in said
+    assert said.count("as they were, but plugin: nvidia-device-plugin-ctr is not ready (CrashLoopBackOff)") == 1
+    assert "back as it was" not in said
+
+
+def test_pods_of_the_plugin_are_not_looked_for_where_claims_give_gpus(cluster: FakeCluster, tmp_path: Path) -> None:
+    del cluster.store[NODE]["metadata"]["labels"][CONFIG]
+    cluster.daemons.clear()
+    studies = [study_with(STUDY | {"kubernetes": {"access": access}}) for access in ("dra", "device-plugin")]
+    nodes = [node_of(cluster, study.node_options(), tmp_path / "node") for study in studies]
+    assert [lifecycle.state_lines(node)[1] is None for node in nodes] == [True, False]

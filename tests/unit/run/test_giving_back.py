@@ -103,7 +103,7 @@ def test_the_end_of_a_run_restores_what_is_not_back(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_back: bool
 ) -> None:
     tried: list[str] = []
-    monkeypatch.setattr(lifecycle, "_restore_nodes", lambda *_: tried.append("restore") or [])
+    monkeypatch.setattr(lifecycle, "_restore_nodes", lambda *_: tried.append("restore") or ([], []))
     study = study_with({"node": "simulated", "workloads": ["matmul"]})
     claim = lifecycle.begin(study, tmp_path / "results", {"run_cell": []}, ["snakemake"], "")
     assert lifecycle.finish(claim, study, None, lambda _: [], lambda _: is_back)

@@ -41,12 +41,16 @@ class GivingBack:
     def _give_back(self) -> None:
         with contextlib.suppress(NodeError, OSError):
             nodes = open_nodes(self._study, self._claim.results, self._claim.record.get("devices", ()))
+            warnings: list[str] = []
             for node in nodes:
                 node.restore()
-                if lifecycle.lost_state_line(node):
+                lost, unready = lifecycle.state_lines(node)
+                if lost:
                     return
+                warnings += filter(None, [unready])
             # All are, or the end of the run restores all again, for which it must hold them.
             self._is_back = True
             for node in nodes:
                 lifecycle.release_node(node)
-            print("all cells are measured, and the node is back as it was", file=sys.stderr, flush=True)
+            how = "; ".join(warnings) or "the node is back as it was"
+            print(f"all cells are measured, and {how}", file=sys.stderr, flush=True)

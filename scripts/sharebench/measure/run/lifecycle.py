@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, cast
 
 from sharebench.core import console
 from sharebench.core.emphasis import show
@@ -32,6 +32,9 @@ from sharebench.model import run_record
 from sharebench.model.study_config import to_json
 from sharebench.study.cells import Cell, cell_from_path
 from sharebench.study.study import Study
+
+if TYPE_CHECKING:
+    from sharebench.measure.nodes.kubernetes.node import ClusterNode
 
 LOG_LINES = 20
 # With less a disk may not take a record, or a log.
@@ -140,7 +143,7 @@ def begin(
         try:
             node.claim(claim.run_id)
             claim.cleanups.append(partial(release_node, node))
-            if problem := lost_state_line(node, "begin"):
+            if problem := state_lines(node, is_beginning=True)[0]:
                 raise NodeError(problem)
             # The node of a cluster sweeps when it is restored, and then foreign pods may run on it.
             if not (is_restore and node.kind == "kubernetes"):
@@ -225,29 +228,34 @@ def say_restoring(study: Study) -> None:
     print(f"restoring the node{limit}; press Ctrl-C again to leave it as it is", file=sys.stderr)
 
 
-def lost_state_line(node: Node, moment: Literal["begin", "back", "end"] = "back") -> str | None:
-    """What a run must say of a cluster's node at that moment of it; None if nothing. Raises NodeError."""
+def state_lines(node: Node, is_beginning: bool = False) -> tuple[str | None, str | None]:
+    """A failure and a warning on the state of a cluster's node; None for nothing. Raises NodeError."""
     if node.kind != "kubernetes":
-        return None
+        return None, None
     # Imported here, since the import takes a quarter of a second.
     from sharebench.measure.nodes.kubernetes.preflight import lost_state
 
-    return lost_state.lost_state_line(node, moment)
+    return lost_state.state_lines(cast("ClusterNode", node), is_beginning)
 
 
-def _restore_nodes(study: Study, claim: ownership.Claim, devices: Sequence[run_record.DeviceEntry]) -> list[str]:
-    """Restore every node whose state must not outlast the run; returns a line for each failure."""
-    lines: list[str] = []
+def _restore_nodes(
+    study: Study, claim: ownership.Claim, devices: Sequence[run_record.DeviceEntry]
+) -> tuple[list[str], list[str]]:
+    """Restore every node whose state must not outlast the run; returns lines for failures and warnings."""
+    failures: list[str] = []
+    warnings: list[str] = []
     nodes = [node for node in open_nodes(study, claim.results, devices) if not node.state_outlives_run]
     if any(node.current() is not None for node in nodes):
         say_restoring(study)
     for node in nodes:
         try:
             node.restore()
-            lines += filter(None, [lost_state_line(node, "end")])
+            lost, unready = state_lines(node)
+            failures += filter(None, [lost])
+            warnings += filter(None, [unready])
         except (NodeError, OSError) as error:
-            lines.append(f"the node could not be restored: {error}; restore it: {claim.restore_command}")
-    return lines
+            failures.append(f"the node could not be restored: {error}; restore it: {claim.restore_command}")
+    return failures, warnings
 
 
 def finish(
@@ -268,7 +276,7 @@ def finish(
     with interrupts.left_at_once(left_line(claim, is_back)):
         claim.end_processes()
         is_done = NODE_RULES.isdisjoint(run["jobs"]) or is_back(True)
-        failures = [] if is_done else _restore_nodes(study, claim, run.get("devices", ()))
+        failures, warnings = ([], []) if is_done else _restore_nodes(study, claim, run.get("devices", ()))
     no_tables = "no tables of what was measured until now; the same command again makes them"
     with interrupts.left_at_once(lambda: no_tables):
         if unfinished is None:
@@ -280,7 +288,7 @@ def finish(
         claim.release()
     # A closed terminal takes no text.
     with contextlib.suppress(OSError):
-        for line in filter(None, lines + failures):
+        for line in filter(None, lines + warnings + failures):
             show(line, sys.stderr)
     return not failures
 

@@ -1,7 +1,5 @@
 """What a run finds or leaves on the node of a cluster that no run restores, and what keeps it from the node."""
 
-from typing import Literal
-
 from sharebench.measure.nodes.kubernetes.access.device_plugin.keys import KEY_PREFIX
 from sharebench.measure.nodes.kubernetes.access.device_plugin.state import unready_reasons
 from sharebench.measure.nodes.kubernetes.cluster import reservation, saved_state
@@ -9,21 +7,16 @@ from sharebench.measure.nodes.kubernetes.cluster.api import Json
 from sharebench.measure.nodes.kubernetes.cluster.foreign_pods import OWNER_LABEL
 from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import CONFIG_LABEL, labels_of
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
-from sharebench.measure.nodes.node import Node
-
-Moment = Literal["begin", "back", "end"]
 
 
-def lost_state_line(node: Node, moment: Moment = "back") -> str | None:
-    """What a run has left without its saved state; None if nothing. Raises NodeError.
+def state_lines(node: ClusterNode, is_beginning: bool = False) -> tuple[str | None, str | None]:
+    """What a run has left without its saved state, and else which of NVIDIA's pods do not run; None for nothing.
 
-    At the beginning also another run that no Lease shows, and at the end which of NVIDIA's pods do not run.
+    At the beginning also another run that no Lease shows. The pods may have been so before. Raises NodeError.
     """
-    if not isinstance(node, ClusterNode):
-        return None
-    other = _other_run(node) if moment == "begin" else None
+    other = _other_run(node) if is_beginning else None
     lost = other or _lost_state(node.cluster.read_node())
-    return lost or (_unready(node) if moment == "end" else None)
+    return lost, None if lost else _unready(node)
 
 
 def _other_run(node: ClusterNode) -> str | None:
@@ -40,6 +33,9 @@ def _other_run(node: ClusterNode) -> str | None:
 
 
 def _unready(node: ClusterNode) -> str | None:
+    # With another access the node may be without them.
+    if "device-plugin" not in node.cluster.options["accesses"]:
+        return None
     found = unready_reasons(node.cluster.pods(), node.cluster.installed)
     return f"the node's labels and GPUs are as they were, but {'; '.join(found)}: see the logs" if found else None
 

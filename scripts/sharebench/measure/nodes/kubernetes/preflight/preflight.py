@@ -22,7 +22,7 @@ from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import (
     allocatable,
 )
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
-from sharebench.measure.nodes.kubernetes.preflight.lost_state import lost_state_line
+from sharebench.measure.nodes.kubernetes.preflight.lost_state import state_lines
 from sharebench.measure.nodes.kubernetes.preflight.pods import infeasible_reason, own_taints, taint_text, workload_rows
 from sharebench.measure.nodes.kubernetes.preflight.report import ReportRow
 from sharebench.measure.nodes.kubernetes.preflight.rights import (
@@ -91,7 +91,7 @@ def _keeper(config_map: Json) -> str | None:
 
 def node_rows(node: ClusterNode) -> tuple[list[ReportRow], bool]:
     """Rows on what keeps pods or a run away from the node; whether it takes pods."""
-    found = [*closed_reasons(node.cluster.read_node()), *_daemons_kept_away(node), lost_state_line(node)]
+    found = [*closed_reasons(node.cluster.read_node()), *_daemons_kept_away(node), state_lines(node)[0]]
     closed = list(filter(None, found))
     said = [*closed]
     if node.cluster.saved_state() is not None:
