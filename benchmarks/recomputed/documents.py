@@ -116,6 +116,8 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
         digits(over_alone(tuned, *each, ratio_to_alone(tokens_hz))[0])
         for each in (*of_one, ("mps-limited", "small", 4))
     ]
+    of_one_alone = [tokens_hz(cell) for each in ALONE for cell in select(tuned, each, "small", 1)]
+    apart = max(of_one_alone) / min(of_one_alone)
     crowd: Expected = [
         digits(slowdown(mix, strategy, "server-and-services", 4, of)[0])
         for strategy in ("mps-half", "time-slicing", "mps")
@@ -168,7 +170,7 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
         (*which, "| small models"): [number for pair in copies for number in pair],
         (*which, "| each fills"): [work["matmul 16384", each] for each in SHARED[:3]],
         (*which, "| a small model"): [digits(big["time-slicing"]), f"{big['mps']:.0f}", digits(big["mps-limited"])],
-        (*which, "| LLM servers of one"): ["0.6", *one_model, "400"],
+        (*which, "| LLM servers of one"): ["0.6", f"{100 * apart - 100:.0f}", *one_model, "400"],
         (*which, "| LLM servers of several"): ["4", *llm],
         (*which, "| an LLM server"): crowd,
         (*which, "With batches"): ["32", digits(progress(batches, "mps", "resnet50-graph-32", 7)[0])],
