@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from sharebench.measure.nodes.contract import NodeError, PlannedLoad
 from sharebench.measure.nodes.kubernetes.access.base import PodNeeds
-from sharebench.measure.nodes.kubernetes.access.device_plugin.keys import RESOURCE
+from sharebench.measure.nodes.kubernetes.access.device_plugin.keys import RESOURCE, config_for_strategy
 from sharebench.measure.nodes.kubernetes.cluster import reservation
 from sharebench.measure.nodes.kubernetes.cluster.api import ApiRefused, Json
 from sharebench.measure.nodes.kubernetes.cluster.cluster import Cluster
@@ -88,8 +88,9 @@ def workload_rows(study: Study, node: ClusterNode) -> tuple[list[ReportRow], boo
             problems.append(str(refused))
         rows += [ReportRow("", each) for each in [*problems, *notes]]
         is_accepted = is_accepted and not problems
-    lines = [*_room_problems(node, specs, pods), *(_quota_problems(node, specs) if is_accepted else ())]
-    return [*rows, *(ReportRow("", line) for line in lines)], is_accepted and not lines
+    lacking, notes = _quota_lines(node, specs) if is_accepted else ([], [])
+    lines = [*_room_problems(node, specs, pods), *lacking]
+    return [*rows, *(ReportRow("", line) for line in [*lines, *notes])], is_accepted and not lines
 
 
 def _name(workload: Workload) -> str:
@@ -155,19 +156,30 @@ def _lacking_objects(cluster: Cluster, pod: Json) -> tuple[list[str], list[str]]
     return lacking, [f"without the right to see {shown}: make sure that namespace {namespace} has it"] if shown else []
 
 
-def _quota_problems(node: ClusterNode, specs: Sequence[Spec]) -> list[str]:
-    """A line if the namespace's quota has too few GPUs for the largest cell, by a dry run of one pod with all."""
+def _gpus_at_once(node: ClusterNode, spec: Spec) -> int:
+    """Number of GPUs that the namespace has at once: its tenants', or those of the placeholders before them."""
+    if node.gpus == 1:
+        return len(spec.workloads)
+    return (
+        node.gpus * config_for_strategy(spec.strategy, spec.replicas, node.cluster.max_tenants(spec.strategy)).replicas
+    )
+
+
+def _quota_lines(node: ClusterNode, specs: Sequence[Spec]) -> tuple[list[str], list[str]]:
+    """A problem if the namespace's quota has too few GPUs for a cell, by a dry run of one pod with all; or a note."""
     feasible = (each for each in specs if infeasible_reason(node, each.strategy, each.replicas) is None)
-    spec = max(filter(_takes_gpu, feasible), key=lambda each: len(each.workloads), default=None)
-    if spec is None or len(spec.workloads) == 1:
-        return []
+    wanted = [(_gpus_at_once(node, spec), spec) for spec in filter(_takes_gpu, feasible)]
+    if not wanted:
+        return [], []
+    gpus, spec = max(wanted, key=lambda each: each[0])
     try:
-        pod = _pod(node.cluster, spec, 0, len(spec.workloads))
-        node.cluster.api.create(node.cluster.tenants_path, pod, dryRun="All")
+        node.cluster.api.create(node.cluster.tenants_path, _pod(node.cluster, spec, 0, gpus), dryRun="All")
     except ApiRefused as refused:
-        # No cell has such a pod, so that nothing else counts.
-        return [str(refused)] if "exceeded quota" in str(refused) else []
-    return []
+        if "exceeded quota" in str(refused):
+            return [f"{gpus} GPUs are needed at once: {refused}"], []
+        # No cell has such a pod, but a quota is asked last.
+        return [], [f"make sure that a quota of the namespace has {gpus} GPUs; not tried, as in one pod: {refused}"]
+    return [], []
 
 
 def _room_problems(node: ClusterNode, specs: Sequence[Spec], tenants: dict[str, Json]) -> list[str]:
