@@ -106,7 +106,7 @@ BAD_TRACES = {
     "a short line": (HEAD + "0,5\n", ["line 2", "output_tokens"]),
     "too few": (HEAD + "0,5,5\n", ["1 requests", "4 tenants"]),
     "times of a calendar": (HEAD + "1732786800,5,5\n" * 4, ["1.73279e+09 s", "after the window of 1.5 s"]),
-    "none for the last": (HEAD + "0,5,5\n" * 3 + "2,5,5\n", ["of tenant 3", "2 s, after the window of 1.5 s"]),
+    "none for the last": (HEAD + "0,5,5\n" * 3 + "2,5,5\n", ["of its tenant 3", "2 s, after the window of 1.5 s"]),
 }
 
 
@@ -119,6 +119,18 @@ def test_a_bad_trace_is_refused_in_one_line_with_the_lines_number(tmp_path: Path
     line = refusal_line({f"{W}.chat": entry, "workloads": ["chat"], "replicas": [1, 4]})
     assert f"{W}.chat.load.trace: {file}: " in line
     assert [part for part in case[1] if part not in line] == []
+
+
+def test_of_a_mix_only_tenants_with_the_workload_share_its_trace_and_total(tmp_path: Path) -> None:
+    (file := tmp_path / "day.csv").write_text("seconds\n0\n5\n5\n9\n")
+    load = {"arrival": "trace", "trace": str(file), "rate_for": "all", "concurrency_total": 1}
+    mix = {f"{W}.chat": SERVER | {"load": load}, "workloads": ["mixed"], "replicas": [3]}
+    study_with(mix | {f"{W}.mixed": {"tenants": ["chat", "matmul", "matmul"]}})
+    line = refusal_line(mix | {f"{W}.mixed": {"tenants": ["chat", "matmul", "chat"]}})
+    assert "1" in line and "2 tenants" in line
+    del load["concurrency_total"]
+    line = refusal_line(mix | {f"{W}.mixed": {"tenants": ["chat", "matmul", "chat"]}})
+    assert "the first request of its tenant 1 comes at 5 s" in line
 
 
 def test_a_trace_is_part_of_the_spec_and_its_calibration_has_the_lengths(tmp_path: Path) -> None:

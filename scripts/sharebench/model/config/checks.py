@@ -339,28 +339,30 @@ def _used_workloads(config: StudyConfig, kind: str) -> Iterator[str]:
         if kind != "simulated" and not entry.is_program:
             yield from _module(config, kind, asked, name)
         if kind != "simulated" and not config["measured_elsewhere"]:
-            yield from programs.file_problems(key, entry, _most_tenants(config))
-            yield from _late_trace(f"{key}.load.trace", entry.load, config)
+            yield from programs.file_problems(key, entry, tenants := _most_tenants_with(name, config))
+            yield from _late_trace(f"{key}.load.trace", entry.load, tenants, config["window_seconds"])
 
 
-def _late_trace(key: str, load: Load, config: StudyConfig) -> Iterator[str]:
+def _late_trace(key: str, load: Load, tenants: int, window: float) -> Iterator[str]:
     """A trace of which a tenant has no request in the window, such as one with the times of a calendar."""
     rows: list[TraceRow] = []
     # What is wrong with the file itself is reported elsewhere.
     with contextlib.suppress(OSError, ValueError):
         rows = read_trace(load.trace) if load.trace is not None else []
-    tenants = _most_tenants(config) if load.rate_for == "all" else 1
+    tenants = tenants if load.rate_for == "all" else 1
     first = rows[tenants - 1].seconds if tenants <= len(rows) else 0
-    if first >= (window := config["window_seconds"]):
-        whose = f" of tenant {tenants - 1}" if tenants > 1 else ""
+    if first >= window:
+        whose = f" of its tenant {tenants - 1}" if tenants > 1 else ""
         problem = f"the first request{whose} comes at {first:g} s, after the window of {window:g} s"
         yield f"{key}: {load.trace}: {problem}; count seconds from 0, or set a longer window_seconds"
 
 
-def _most_tenants(config: StudyConfig) -> int:
-    strategies = config["strategy_catalogue"]
-    fixed = (n for name in config["strategies"] if name in strategies for n in strategies[name].own_replicas or ())
-    return max((*config["replicas"], *fixed))
+def _most_tenants_with(workload: str, config: StudyConfig) -> int:
+    strategies, catalogue = config["strategy_catalogue"], config["workload_catalogue"]
+    fixed = (n for each in config["strategies"] if each in strategies for n in strategies[each].own_replicas or ())
+    most = max((*config["replicas"], *fixed))
+    cycles = [catalogue[each].tenants or (each,) for each in config["workloads"] if each in catalogue]
+    return max(1, 2 * (workload in config["interference"]), *((each * most)[:most].count(workload) for each in cycles))
 
 
 def _module(config: StudyConfig, kind: str, asked: str, name: str) -> Iterator[str]:
