@@ -231,6 +231,23 @@ def test_tenants_that_exceed_their_limits_alone_have_no_plan() -> None:
         assert answer is not None and answer.headline.startswith(headline)
 
 
+def test_an_answer_without_a_plan_names_the_limits_and_what_did_not_enter() -> None:
+    rows = summary({("mps", 3): 2.5, ("streams", 2): 2.0})
+    late = {"latency_p95_seconds": Estimate(0.02)}
+    for each in rows:
+        cast(dict[str, Estimate], each.metrics).update(late)
+    alone = [replace(rows[0], strategy="exclusive", workload="front", replicas=1, metrics=late)]
+    demand = Demand(8, price_per_hour=4.0)
+    answer = mix_answer("lab", rows, STRATEGIES, option, demand, True, {"front": {"latency": 0.01}}, alone)
+    assert answer is not None
+    assert answer.headline == "no strategy that was measured serves 3 tenants within front 10 ms"
+    assert answer.texts("scope")[:-1] == [
+        "For 3 tenants, as measured together, not for 8.",
+        "streams has no valid cell with 3 tenants, but with other numbers.",
+        "The price did not enter: what runs together is compared by its work.",
+    ]
+
+
 def test_a_stream_too_short_for_a_percentile_keeps_its_limits() -> None:
     (short,) = summary_rows(pd.DataFrame([row("mps", 2, 0.05, output_tokens_total_hz=7.5)]))
     (other,) = summary_rows(pd.DataFrame([row("mps", 2, 0.05)]))

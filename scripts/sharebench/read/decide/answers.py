@@ -170,13 +170,13 @@ def answer_question(workload: str, options: Sequence[Option], demand: Demand, is
     return decided(workload, plans, demand, scope, more, undecided, _facts(best, level, demand), is_gpu)
 
 
-def no_plan_answer(workload: str, plans: Sequence[Plan], demand: Demand) -> Answer:
+def no_plan_answer(workload: str, plans: Sequence[Plan], demand: Demand, more: Sequence[Reason] = ()) -> Answer:
     asked = f"{format_tenants(demand.tenants)}{_conditions(demand)}"
     lacks_part = any(each.level and len(each.level.slo_parts(demand)) < len(demand.limits) for each in plans)
     none = f"no strategy that was measured {'is known to serve' if lacks_part else 'serves'} {asked}"
     if any(each.reason == NO_BASELINE for each in plans):
         none = f"no answer for {asked} without a valid baseline"
-    reasons = no_plan_reasons(plans) or [Reason("scope", "There is no data.")]
+    reasons = [*no_plan_reasons(plans), *more] or [Reason("scope", "There is no data.")]
     return Answer(workload, none, reasons, plans=[_line(each, demand) for each in plans])
 
 

@@ -48,7 +48,7 @@ def mix_answer(
     size = _nearest_size([row.replicas for row in known or wrong], demand)
     own = group_by((row for row in known if row.replicas == size), lambda row: row.strategy)
     kinds = {row.tenant_workload for row in known}
-    late = "; ".join(filter(None, (_late(row, limits) for row in alone if row.tenant_workload in kinds)))
+    late = _beyond_limits([row for row in alone if row.tenant_workload in kinds], limits, must_be_known=False)
     options, facts = [replace(_alone("exclusive", 1), beyond_limits=late)], {}
     for name, found in own.items():
         slowest = max(row.metrics[SLOWDOWN].value for row in found)
@@ -68,26 +68,24 @@ def mix_answer(
     if not held:
         return answer
     texts = "; ".join(f"{name} {format_limits(each)}" for name, each in held.items())
+    if all(each.devices is None for each in answer.plans):
+        answer = replace(answer, headline=f"{answer.headline} within {texts}")
     condition = f"A plan must hold {texts}, by the percentiles that are known."
     return replace(answer, reasons=[*answer.reasons, Reason("scope", condition)])
 
 
-def _beyond_limits(rows: Sequence[SummaryRow], limits: Mapping[str, Mapping[str, float]]) -> str:
+def _beyond_limits(
+    rows: Sequence[SummaryRow], limits: Mapping[str, Mapping[str, float]], must_be_known: bool = True
+) -> str:
+    """Why the tenants of these rows do not hold their limits; empty if they do."""
     texts = []
     for row in rows:
         demand, level = Demand(1, limits.get(row.tenant_workload, {})), measured_level(row)
-        if late := _late(row, limits):
-            texts.append(late)
-        elif demand.limits and (level is None or len(level.slo_parts(demand)) < len(demand.limits)):
+        if late := level.exceeding_part(demand) if level else None:
+            texts.append(f"{row.tenant_workload} has {late.name} {late.excess}")
+        elif must_be_known and demand.limits and (level is None or len(level.slo_parts(demand)) < len(demand.limits)):
             texts.append(f"{row.tenant_workload}: {level.lacking(demand) if level else 'no percentile is known'}")
     return "; ".join(texts)
-
-
-def _late(row: SummaryRow, limits: Mapping[str, Mapping[str, float]]) -> str:
-    """By which part the tenants of a row exceed their limits; empty if by none that is known."""
-    level = measured_level(row)
-    late = level.exceeding_part(Demand(1, limits.get(row.tenant_workload, {}))) if level else None
-    return f"{row.tenant_workload} has {late.name} {late.excess}" if late else ""
 
 
 def jobs_answer(
@@ -178,9 +176,9 @@ def _answer(
     tenants, measured = sizes
     asked, demand = demand, Demand(tenants, isolation=demand.isolation, margin_percent=demand.margin_percent)
     plans = advise(options, demand)
-    best = plans[0]
+    best, more = plans[0], _unanswered_reasons(asked, measured, left_out)
     if best.devices is None:
-        return no_plan_answer(workload, plans, demand)
+        return no_plan_answer(workload, plans, demand, more)
     assert best.level is not None and best.level.throughput is not None
     together = best.level.throughput
     shared = [each for each in plans if each.option.is_sharing and each.devices is not None]
@@ -192,5 +190,4 @@ def _answer(
         undecided = undecided or f"no winner, since {_not_measured(left_out, measured)}"
     found = [Fact(work, f"× {format_quantity(together.value)}", format_ends(together.low, together.high))]
     found = [] if together == ONE else [*found, *facts.get(best.option.strategy, ())]
-    more = _unanswered_reasons(asked, measured, left_out)
     return decided(workload, plans, demand, (), more, undecided, found, is_gpu, gain)
