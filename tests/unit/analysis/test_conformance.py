@@ -12,6 +12,7 @@ from unit import factories
 from sharebench.model.promises import closing_line, promises
 from sharebench.model.strategy import Strategy
 from sharebench.read.tables.conformance import MEASURES, conformance_table, junit
+from tenant.contract import BUCKET_COUNT
 
 GIB = 1 << 30
 LIMITED = Strategy(name="mps-limited", mechanism=("mps",), thread_percent="100/N", memory_percent="100/N")
@@ -63,6 +64,8 @@ def test_a_light_tenant_is_judged_by_as_many_iterations_as_its_percentile_needs(
     windows["light-next-to-busy"]["tenants"] = [{"histogram": {"500": 54, "540": 4}}]
     light = rows(changed).loc["light"]
     assert math.isnan(light["measured"]) and light["reason"] == "the light tenant had fewer than 59 iterations"
+    windows["light-next-to-busy"]["tenants"] = [{"histogram": {str(BUCKET_COUNT - 1): 100}}]
+    assert rows(changed).loc["light", "reason"] == "the light tenant has a p95 beyond the buckets"
 
 
 def test_results_and_bytes_have_the_number_of_those_that_were_looked_at() -> None:
