@@ -190,7 +190,7 @@ def primary_outcomes() -> Table:
             blocks = blocks_of(names[entry["study"]])[entry["over"]["workload"]]
             planned = study["repeats"]
             unit = entry.get("unit", "device") + ("s" if test.units > 1 else "")
-            pooled = ", variance pooled" if test.units <= FEW_UNITS else ""
+            pooled = ", variance pooled" if test.units <= FEW_UNITS and test.p is not None else ""
             about = " ≈" if test.is_median else ""
             value, *ends = map(str, with_ends(test.value))
             row |= {

@@ -208,7 +208,7 @@ def primary_outcomes_table(studies: DataSets, all_studies: DataSets, root: Path)
 
 def _format_units(outcome: Outcome, blocks: str) -> str:
     n = outcome.estimate.n if outcome.estimate else 0
-    pooled = ", variance pooled" if n < UNITS_FOR_OWN_VARIANCE else ""
+    pooled = ", variance pooled" if n < UNITS_FOR_OWN_VARIANCE and outcome.p is not None else ""
     return f"{n} {outcome.entry.unit}{'s' if n > 1 else ''} in {blocks} blocks{pooled}"
 
 

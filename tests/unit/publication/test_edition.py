@@ -95,6 +95,17 @@ def test_a_verdict_mentions_an_outcome_that_only_the_correction_refutes(tmp_path
     assert so_far == {"not shown, holds without the correction so far"}
 
 
+def test_before_the_end_the_correction_holds_for_what_is_refuted_too(tmp_path: Path) -> None:
+    data = planted(tmp_path, "two/study", [point("time-slicing", 1.0), point("mps", 1.0)])
+    value = data.estimate(claim(1, "above").over, claim(1, "above").under, "latency_mean_seconds")
+    assert value.high is not None
+    # As above, with the limit on the other side.
+    claims = [claim(number, "above", limit=1.01 * value.high) for number in range(1, 13)]
+    for some, verdict in ((claims[:1], "refuted so far"), (claims, "not shown so far")):
+        found = decide_outcomes(some, {"two/study": data}, {})
+        assert {each.verdict(is_final=False) for each in found} == {verdict}
+
+
 def test_what_no_test_shows_is_not_refuted_before_all_blocks_are_there(tmp_path: Path) -> None:
     data = planted(tmp_path, "two/study", [point("time-slicing", 3.0), point("mps", 1.0)])
     value = data.estimate(claim(1, "above").over, claim(1, "above").under, "latency_mean_seconds").value
@@ -192,13 +203,15 @@ def test_each_workload_has_its_own_number_of_blocks_and_variance(tmp_path: Path)
     planted(tmp_path, "two/core", cells)
     path = tmp_path / "made/two/core/tables/cells.csv"
     table = pd.read_csv(path)
-    table[(table["workload"] != "yolos-graph") | (table["repeat"] <= 2)].to_csv(path, index=False)
+    blocks = table["workload"].map({"yolos-graph": 2, "matmul-16384": 1}).fillna(REPEATS)
+    table[table["repeat"] <= blocks].to_csv(path, index=False)
     data = data_set(tmp_path, "two/core")
-    assert tables.facts_table({"two/core": data}).splitlines()[-1].split(" | ")[3] == "2 to 5"
+    assert tables.facts_table({"two/core": data}).splitlines()[-1].split(" | ")[3] == "1 to 5"
     shutil.copytree(ROOT / edition.DESIGN_FOLDER, tmp_path / edition.DESIGN_FOLDER)
     other = {"h200/inference": planted(tmp_path, "h200/inference", cells)}
-    first, second, *_ = edition.primary_outcomes_table({"two/core": data}, other, tmp_path).splitlines()[2:]
+    first, second, third, *_ = edition.primary_outcomes_table({"two/core": data}, other, tmp_path).splitlines()[2:]
     assert "2 devices in 2 of 6 blocks, variance pooled" in first and "5 devices in 5 of 6 blocks |" in second
+    assert "1 device in 1 of 6 blocks |" in third and third.endswith("| no interval so far |"), "nothing to pool"
 
 
 def test_few_units_have_the_variance_of_all_rows_of_their_workload(tmp_path: Path) -> None:
