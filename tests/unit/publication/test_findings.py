@@ -166,6 +166,7 @@ def test_only_measurements_of_gpus_get_into_findings(tmp_path: Path, device: dic
         (2.0, Number(1.0, 0.9, 1.1), "disagrees: 0.500 × theirs, and not different from 1"),
         (2.0, Number(3.0), "undecided without an interval, same direction: 1.50 × theirs"),
         (1.0, Number(0.9, 0.8, 0.95), "disagrees in size: 0.900 × theirs"),
+        (2.0, Number(1.0012), "undecided without an interval: 0.501 × theirs"),
         (2.0, None, "not measured yet"),
     ],
 )
