@@ -72,12 +72,15 @@ def test_a_run_that_only_reads_does_not_touch_the_node(monkeypatch: pytest.Monke
     assert not giving.is_back(True) and not calls
 
 
-def test_a_node_that_could_not_be_given_back_is_left_to_the_end_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_could_not_be_given_back_is_left_to_the_end_of_the_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     calls: list[str] = []
     giving = made(monkeypatch, "kubernetes", Node(calls), Node(calls, NodeError("its label cannot be written")))
     measure(giving)
     assert not giving.is_back(True)
     assert calls == ["restore", "restore"], "all Leases are kept"
+    assert "the node could not be given back yet: its label cannot be written" in capsys.readouterr().err
 
 
 def test_nodes_that_are_back_are_not_restored_again_where_a_lease_could_not_be_released(

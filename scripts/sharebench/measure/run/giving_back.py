@@ -3,7 +3,6 @@
 A host keeps its state until the run ends, since that keeps no one away.
 """
 
-import contextlib
 import sys
 import threading
 
@@ -39,18 +38,25 @@ class GivingBack:
         return self._is_back
 
     def _give_back(self) -> None:
-        with contextlib.suppress(NodeError, OSError):
-            nodes = open_nodes(self._study, self._claim.results, self._claim.record.get("devices", ()))
-            warnings: list[str] = []
-            for node in nodes:
-                node.restore()
-                lost, unready = lifecycle.state_lines(node)
-                if lost:
-                    return
-                warnings += filter(None, [unready])
-            # All are, or the end of the run restores all again, for which it must hold them.
-            self._is_back = True
-            for node in nodes:
-                lifecycle.release_node(node)
-            how = "; ".join(warnings) or "the node is back as it was"
+        try:
+            how = self._restore()
+        except (NodeError, OSError) as error:
+            how = f"the node could not be given back yet: {error}"
+        if how is not None:
             print(f"all cells are measured, and {how}", file=sys.stderr, flush=True)
+
+    def _restore(self) -> str | None:
+        """How the nodes are now, which are released; None where the end of the run says it. Raises NodeError."""
+        nodes = open_nodes(self._study, self._claim.results, self._claim.record.get("devices", ()))
+        warnings: list[str] = []
+        for node in nodes:
+            node.restore()
+            lost, unready = lifecycle.state_lines(node)
+            if lost:
+                return None
+            warnings += filter(None, [unready])
+        # All are, or the end of the run restores all again, for which it must hold them.
+        self._is_back = True
+        for node in nodes:
+            lifecycle.release_node(node)
+        return "; ".join(warnings) or "the node is back as it was"
