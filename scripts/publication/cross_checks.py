@@ -59,7 +59,7 @@ class PublishedRatio:
         factor = f"{format_number(self.ours.value / self.theirs)} × theirs"
         direction = "same direction" if (self.ours.value > 1) == (self.theirs > 1) else "opposite direction"
         # A ratio of 1 has no direction, nor has ours if it is shown as 1.00.
-        is_one = self.theirs == 1 or float(self.ours.formatted().split()[0]) == 1
+        is_one = self.theirs == 1 or self.ours.formatted().partition(" (")[0] == "1.00"
         direction = "" if is_one else f", {direction}"
         if self.ours.low is None or self.ours.high is None:
             return f"undecided without an interval{direction}: {factor}"

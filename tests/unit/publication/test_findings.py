@@ -167,6 +167,8 @@ def test_only_measurements_of_gpus_get_into_findings(tmp_path: Path, device: dic
         (2.0, Number(3.0), "undecided without an interval, same direction: 1.50 × theirs"),
         (1.0, Number(0.9, 0.8, 0.95), "disagrees in size: 0.900 × theirs"),
         (2.0, Number(1.0012), "undecided without an interval: 0.501 × theirs"),
+        (2.0, Number(1.0007, 1.0003, 1.0011), "disagrees in size, same direction: 0.500 × theirs"),
+        (2.0, Number(1012.0), "undecided without an interval, same direction: 506 × theirs"),
         (2.0, None, "not measured yet"),
     ],
 )
