@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 enum { OK = 0, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, INVALID_PTX = 218, INVALID_RESOURCE = 914 };
@@ -59,8 +60,11 @@ int cuMemAlloc_v2(uint64_t *pointer, size_t bytes)
 {
     NEEDS_CONTEXT();
     if (bytes > TOTAL - used) return OUT_OF_MEMORY;
-    size_t *block = malloc(bytes + sizeof *block);
+    /* Of malloc, addresses of a Python that is not position-independent, as Debian's, may have 32 bits. */
+    size_t *block = mmap(NULL, bytes + sizeof *block, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     *block = bytes;
+    /* The driver clears nothing. */
+    memset(block + 1, 0xA5, bytes);
     used += bytes;
     *pointer = (uint64_t)(block + 1);
     return OK;
@@ -69,7 +73,7 @@ int cuMemFree_v2(uint64_t pointer)
 {
     size_t *block = (size_t *)pointer - 1;
     used -= *block;
-    free(block);
+    munmap(block, *block + sizeof *block);
     return OK;
 }
 int cuMemsetD8_v2(uint64_t pointer, unsigned char value, size_t bytes) { memset((void *)pointer, value, bytes); return OK; }
