@@ -1,8 +1,7 @@
 """tables/summary.md and compare.md: readable tables in ms, with intervals and the reason of every blank."""
 
 import math
-import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +12,7 @@ from sharebench.model.strategies import is_control
 from sharebench.model.study_config import StudyConfig
 from sharebench.read.columns import STUDY_KINDS, columns, meaning
 from sharebench.read.statistics.intervals import CONFIDENCE
+from sharebench.study.cells import Cell, without_excluded
 
 BLANK = "-"
 SIGNIFICANT_FIGURES = 3
@@ -62,11 +62,17 @@ METRIC_LOOKS = (
 TEXT_COLUMNS = ("strategy", "workload")
 
 
-def repeats_text(config: StudyConfig) -> str:
-    """`3 repeats`, and `up to 3 repeats` where the study excludes whole repeats of a workload."""
-    repeats = config["repeats"]
-    up_to = "up to " if any(re.fullmatch(r"\*/.*/r\d+", pattern) for pattern in config["exclude"]) else ""
-    return f"{up_to}{repeats} repeat{'s' * (repeats != 1)}"
+def repeats_text(config: StudyConfig, workloads: Collection[str] = ()) -> str:
+    """`3 repeats`, or `2 to 4 repeats` where the study excludes whole repeats of some of these workloads, or of any."""
+    counts = [_repeats_of(name, config) for name in workloads or config["workloads"] or [""]]
+    ends = sorted({min(counts), max(counts)})
+    return f"{' to '.join(map(str, ends))} repeat{'s' * (ends[-1] != 1)}"
+
+
+def _repeats_of(workload: str, config: StudyConfig) -> int:
+    # Cells of no strategy and no number of tenants: only a pattern that is about all of them matches.
+    cells = [Cell("", workload, 0, repeat) for repeat in range(1, config["repeats"] + 1)]
+    return len(without_excluded(cells, config["exclude"]))
 
 
 def caption(*, device: str, window_seconds: float, repeats: str, remarks: Sequence[str] = ()) -> str:

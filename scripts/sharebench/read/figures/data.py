@@ -69,7 +69,7 @@ class DrawnStudy:
             product,
             "" if label in product else label,
             f"{self.config['window_seconds']:g} s window",
-            repeats_text(self.config),
+            repeats_text(self.config, self.only_workloads),
         ]
         return [fact for fact in facts if fact]
 
