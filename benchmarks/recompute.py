@@ -19,7 +19,7 @@ BLOCK = re.compile(r"<!-- by rule: ([a-z0-9-]+) -->\n(.*?)<!-- end of rule -->",
 NUMBER = re.compile("\\d+(?:\u202f\\d{3})*(?:\\.\\d+)?")
 LABELS = re.compile(
     r"`[^`]*`|\(?\[[^\]]*\]\([^)]*\)\)?|[¹²³⁴⁵]|NVIDIA H100 80GB HBM3|H[12]00s?|fp\d+|256 x 256|16384 x 16384"
-    r"|ResNet-50|1/7|7 streams|\(p95 within 50 ms\)|p95|7 tenants|batch 1,|8 billion|[12]00/N|BERT-base"
+    r"|ResNet-50|[12]/7|7 streams|\(p95 within 50 ms\)|p95|7 tenants|batch 1,|8 billion|[12]00/N|BERT-base"
 )
 """Digits in names."""
 

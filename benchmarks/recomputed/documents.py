@@ -29,7 +29,7 @@ from benchmarks.recomputed.records import (
     with_ends,
 )
 
-SHARED = ("time-slicing", "mps", "mps-limited", "streams")
+SHARED = ("time-slicing", "mps", "mps-limited")
 STEADY_RATIO = 1.1
 
 
@@ -78,19 +78,27 @@ def count_wrong(strategy: str) -> Expected:
     return [str(sum(ends)), str(len(ends))]
 
 
-def main_row(name: str, workload: str) -> tuple[Expected, int]:
-    """A row of README's table; also the largest distance of an upper end of an interval from its value, in percent."""
+def repeats(name: str, workload: str) -> str:
+    return str(len({cell["repeat"] for cell in read_cells(name) if cell["workload"] == workload}))
+
+
+def main_row(name: str, workload: str, strategies: Sequence[str], elsewhere: str = "") -> tuple[Expected, int]:
+    """A row of a table in units, last with latencies elsewhere; also how far an upper end of an interval is, in %."""
     alone = sorted(mean_seconds(cell) for strategy in ALONE for cell in select(name, strategy, workload, 1))
     is_steady = alone[-1] / alone[0] <= STEADY_RATIO
     printed: Expected = (
         [] if is_steady else [digits(each, 1e3 if alone[-1] >= 1e-3 else 1e6) for each in (alone[0], alone[-1])]
     )
     widest = 0.0
-    for strategy, replicas in ([("exclusive", 1)] if is_steady else []) + [(each, 7) for each in SHARED]:
+    for strategy, replicas in ([("exclusive", 1)] if is_steady else []) + [(each, 7) for each in strategies]:
         if cells := select(name, strategy, workload, replicas):
             value, _, high = interval(cells, mean_seconds)
             printed += [format_latency(value), format_rate(interval(cells, rate_hz)[0])]
-            widest = max(widest, high / value - 1)
+            if strategy != "mps-limited-200" and not math.isnan(high):
+                widest = max(widest, high / value - 1)
+    if elsewhere:
+        cells_of = (select(elsewhere, each, workload, 7) for each in SHARED[:2])
+        printed += [format_latency(interval(cells, mean_seconds)[0]) for cells in cells_of]
     return printed, math.ceil(100 * widest)
 
 
@@ -100,14 +108,25 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
     services, servers, pods, host = map(data_set, ("services", "servers", "pods", "pods_host"))
     names = {"YOLOS": "yolos-graph", "ResNet": "resnet50-graph", "BERT": "bert"}
     names |= {"matmul 256": "matmul-256-graph", "matmul 16384": "matmul-16384"}
-    rows = {label: main_row(main, workload) for label, workload in names.items()}
-    widest = max(wide for label, (_, wide) in rows.items() if label != "matmul 256")
-    repeats = len({cell["repeat"] for cell in read_cells(main)})
+    core, host_bound = map(data_set, ("core", "host_bound"))
+    own = {label: host_bound if label in ("BERT", "matmul 256") else core for label in names}
+    rows = {label: main_row(own[label], workload, SHARED, main) for label, workload in names.items()}
+    before = {
+        label: main_row(main, workload, (*SHARED, "mps-limited-200", "streams")) for label, workload in names.items()
+    }
+    widest, widest_before = (
+        max(wide for label, (_, wide) in each.items() if label != "matmul 256") for each in (rows, before)
+    )
     others = len({cell["device"] for cell in read_cells(again)})
     latencies = [p for p, _ in compare([main], [again], "latency").values()]
-    victims = {each: slowdown(pairs, each, "matmul-16384+yolos", 2, "yolos") for each in SHARED[:3]}
+    victims = {each: slowdown(pairs, each, "matmul-16384+yolos", 2, "yolos") for each in SHARED}
     big = {each: own[0] for each, own in victims.items()}
-    work = {(label, each): digits(progress(main, each, names[label], 7)[0]) for label in names for each in SHARED[:3]}
+    work = {
+        (name, label, each): digits(progress(name, each, names[label], 7)[0])
+        for name in (core, main)
+        for label in ("YOLOS", "ResNet", "matmul 16384")
+        for each in SHARED
+    }
     in_pods = paired(pods, ("mps", "resnet50-graph", 3), ("mps-limited", "resnet50-graph", 3), mean_seconds, host)
     llm: Expected = []
     tuned, mix, batches = map(data_set, ("tuned", "mix", "batches"))
@@ -123,7 +142,7 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
         for strategy in ("mps-half", "time-slicing", "mps")
         for of in ("service", "server")
     ]
-    for strategy in SHARED[:3]:
+    for strategy in SHARED:
         llm.append(digits(over_alone(servers, strategy, "vllm-concurrency-16", 4, ratio_to_alone(tokens_hz))[0]))
         llm.append(over_alone(servers, strategy, "vllm-concurrency-16", 4, ratio_to_alone(tpot_seconds))[0])
     single = [cell for each in (*ALONE, "mps") for cell in select(servers, each, "vllm-concurrency-16", 1)]
@@ -143,20 +162,27 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
     training = [progress(pairs, "time-slicing", steps, 2, "training-4096")]
     both = (pairs, data_set("interference_again"))
     training += [paired(each, ("mps", steps, 2), ("time-slicing", steps, 2), rate_hz) for each in both]
-    huge = [progress(main, each, names["matmul 16384"], 7)[0] for each in (*SHARED[:3], "mps-limited-200")]
-    copies = [(digits(slowdown(main, each, "yolos-graph", 7)[0]), work["YOLOS", each]) for each in SHARED[:3]]
+    huge = [progress(core, each, names["matmul 16384"], 7)[0] for each in SHARED]
+    copies = [(digits(slowdown(core, each, "yolos-graph", 7)[0]), work[core, "YOLOS", each]) for each in SHARED]
     jobs = [digits(speedup(data_set("jobs"), each, "batch-matmul-100000", 4)[0]) for each in SHARED[:2]]
     below = [str(sum(p < 0.05 for p in latencies)), "5", f"{0.05 * len(latencies):.1f}"]
     assert min(holm(latencies)) > 0.05 and count_wrong("mps")[0] == "0"
     table, measured, which = ("README.md", "main"), ("README.md", "measured"), ("docs/which-strategy.md", "which")
     exceptions = ("docs/which-strategy.md", "exceptions")
-    notes = ("published/h200/README.md", "main-notes")
+    notes, seven = ("published/h100/README.md", "main-notes"), ("published/h200/README.md", "seven")
     return {(*table, f"| {label}"): printed for label, (printed, _) in rows.items()} | {
-        (*table, "<sub>"): [str(repeats)],
-        (*notes, "- 95 %"): ["95", str(widest), str(rows["matmul 256"][1])],
-        (*notes, "- Of "): [str(len(latencies)), str(others), *below],
+        **{(*seven, f"| {label}"): printed for label, (printed, _) in before.items()},
+        (*notes, "- Repeats"): [
+            repeats(own[label], names[label]) for label in ("YOLOS", "ResNet", "matmul 16384", "BERT")
+        ],
+        (*notes, "- 95 %"): ["95", str(widest)],
+        (*notes, "- ⁴"): [repeats(main, names["YOLOS"])],
+        (*seven, "- 95 %"): ["95", str(widest_before), str(before["matmul 256"][1])],
+        (*seven, "- Of "): [str(len(latencies)), str(others), *below],
         (*measured, "- **Small"): [
-            work[label, each] for each in ("mps", "time-slicing") for label in ("YOLOS", "ResNet")
+            work[name, label, each]
+            for name, each in ((core, "mps"), (main, "mps"), (core, "time-slicing"))
+            for label in ("YOLOS", "ResNet")
         ],
         (*measured, "- **A workload"): [digits(min(huge)), digits(max(huge))],
         (*measured, "- **One big"): [f"{big['mps']:.0f}", digits(big["time-slicing"]), digits(big["mps-limited"])],
@@ -168,7 +194,7 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
         (*measured, "- **A share"): count_wrong("mps-limited"),
         (*measured, "- **Kubernetes"): [digits(in_pods[0])],
         (*which, "| small models"): [number for pair in copies for number in pair],
-        (*which, "| each fills"): [work["matmul 16384", each] for each in SHARED[:3]],
+        (*which, "| each fills"): [work[core, "matmul 16384", each] for each in SHARED],
         (*which, "| a small model"): [digits(big["time-slicing"]), f"{big['mps']:.0f}", digits(big["mps-limited"])],
         (*which, "| LLM servers of one"): ["0.6", f"{100 * apart - 100:.0f}", *one_model, "400"],
         (*which, "| LLM servers of several"): ["4", *llm],

@@ -186,28 +186,28 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
     tuned, mix, batches = map(data_set, ("tuned", "mix", "batches"))
     together, small = (
         [over_alone(tuned, each, workload, n, ratio_to_alone(tokens_hz)) for each in strategies]
-        for workload, n, strategies in (("large", 3, SHARED[:2]), ("small", 4, SHARED[:3]))
+        for workload, n, strategies in (("large", 3, SHARED[:2]), ("small", 4, SHARED))
     )
     crowd = [
         slowdown(mix, strategy, "server-and-services", 4, of)
         for of in ("service", "server")
         for strategy in ("time-slicing", "mps", "mps-half")
     ]
-    filled = [slowdown(pairs, each, f"{HUGE}+{HUGE}", 2, HUGE) for each in ("mps", "time-slicing")]
+    filled = [slowdown(core, each, HUGE, 2) for each in ("mps", "time-slicing")]
     pair_points = (("exclusive", 1), ("time-slicing", 2), ("mps", 2))
     points = (("exclusive", 1), ("time-slicing", 7), ("mps", 7))
-    sliced = progress(main, "time-slicing", RESNET, 7)
-    busy = mean_of_ratio(main)
+    sliced = progress(core, "time-slicing", RESNET, 7)
+    busy = mean_of_ratio(core)
     wrong, right = count_wrong("mps-limited"), count_wrong("mps")
     tested, latencies = replicated("slowdown"), replicated("latency")
     days = [part for each in ("inference", "inference_again") for part in measured_on(data_set(each)).split("-")]
     nos = nos_seconds("time-slicing", 7) / nos_seconds("mps", 7)
     lines: dict[str, Expected] = {
-        "**With seven tenants the latency": [*with_ends(sliced_over_mps(main, YOLOS, mean_seconds)), f"{nos:.2f}"],
+        "**With seven tenants the latency": [*with_ends(sliced_over_mps(core, YOLOS, mean_seconds)), f"{nos:.2f}"],
         "- *Does one tenant fill": [
             *("1", "7", *activity(core, YOLOS, points, "sm", 0), *activity(core, YOLOS, points, "dram", 1)),
         ],
-        "**Seven tenants of ResNet-50": with_ends(slowdown(main, "mps", RESNET, 7), progress(main, "mps", RESNET, 7)),
+        "**Seven tenants of ResNet-50": with_ends(slowdown(core, "mps", RESNET, 7), progress(core, "mps", RESNET, 7)),
         "- *Was the device idle": [
             *("1", "7", *with_ends(sliced), busy),
             *activity(sentinel, RESNET, points, "sm", 0),
@@ -220,7 +220,7 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
             *activity(core, HUGE, pair_points, "sm", 0),
             *activity(core, HUGE, pair_points, "dram", 0),
         ],
-        "**With two tenants": with_ends(sliced_over_mps(pairs, f"{HUGE}+{HUGE}", mean_seconds, 2)),
+        "**With two tenants": with_ends(sliced_over_mps(core, HUGE, mean_seconds, 2)),
         "**Under MPS the neighbour": [
             *count_died("mps", "killed"),
             *count_died("mps", "illegal-address"),

@@ -53,28 +53,52 @@ def format_rate(hz: float) -> str:
 
 
 def main_table(
-    data: DataSet, replicas: int, strategies: Mapping[str, str], workloads: Mapping[str, str], marks: Mapping[str, str]
+    rows: Sequence[tuple[DataSet, str, str]],
+    replicas: int,
+    strategies: Mapping[str, str],
+    marks: Mapping[str, str],
+    elsewhere: tuple[str, Sequence[DataSet]] | None = None,
 ) -> str:
     """Mean latency and throughput in units, of one tenant alone and of `replicas` tenants under each strategy.
 
-    `strategies` and `workloads` map names of the study to names in the table. `marks` has the sign for `unsteady`
-    baselines, which are given as a range over their cells, and for workloads that meet the `power` limit.
+    A row is a data set, its workload and that one's name in the table; `strategies` maps names to titles of columns.
+    `marks` has the sign for `unsteady` baselines, which are given as a range over their cells, and for workloads that
+    were measured `once` or meet the `power` limit. `elsewhere` adds a column with its title: latencies under the
+    first two strategies in the first of its data sets that has the workload.
     """
+    return markdown([_main_row(*row, replicas, strategies, marks, elsewhere) for row in rows])
+
+
+def _main_row(
+    data: DataSet,
+    workload: str,
+    label: str,
+    replicas: int,
+    strategies: Mapping[str, str],
+    marks: Mapping[str, str],
+    elsewhere: tuple[str, Sequence[DataSet]] | None,
+) -> dict[str, str]:
+    many = _rows_of_copies(data, workload, replicas)
+    if not many:
+        raise MissingNumber(f"{data.name} has no cell with {replicas} tenants of {workload}")
+    signs = {"once": data.repeats_by_workload[workload] == 1, "power": data.is_slowed_down(workload)}
+    sign = "".join(marks[name] for name, is_so in signs.items() if is_so)
+    one = _rows_of_copies(data, workload, 1)[data.baseline]
+    cells = {f"{replicas} tenants": f"{label}{sign}", "one alone": _format_alone(data, one, workload, marks)}
+    cells |= {title: _format_in_units(many[name]) if name in many else "" for name, title in strategies.items()}
+    if elsewhere:
+        title, others = elsewhere
+        found = next(filter(None, (_rows_of_copies(each, workload, replicas) for each in others)), {})
+        latencies = (read_number(found[name], "latency_mean_seconds").point for name in [*strategies][:2] if found)
+        cells[title] = ", ".join(map(format_latency, latencies))
+    return cells
+
+
+def _rows_of_copies(data: DataSet, workload: str, replicas: int) -> dict[str, dict[Any, Any]]:
+    """Strategy → the row of tables/summary.csv for this many tenants of a workload."""
     summary = data.table("summary")
-    known = summary[summary["workload"] == summary["tenant_workload"]]
-    rows = []
-    for workload, label in workloads.items():
-        own = known[known["workload"] == workload]
-        many = {row["strategy"]: row for row in own[own["replicas"] == replicas].to_dict("records")}
-        if not many:
-            raise MissingNumber(f"{data.name} has no cell with {replicas} tenants of {workload}")
-        one = own[(own["strategy"] == data.baseline) & (own["replicas"] == 1)].to_dict("records")
-        sign = marks["power"] if data.is_slowed_down(workload) else ""
-        cells = {title: _format_in_units(many[name]) if name in many else "" for name, title in strategies.items()}
-        rows.append(
-            {f"{replicas} tenants": f"{label}{sign}", "one alone": _format_alone(data, one[0], workload, marks)} | cells
-        )
-    return markdown(rows)
+    own = summary[(summary["workload"] == workload) & (summary["tenant_workload"] == workload)]
+    return {row["strategy"]: row for row in own[own["replicas"] == replicas].to_dict("records")}
 
 
 def _format_alone(data: DataSet, row: Mapping[Any, Any], workload: str, marks: Mapping[str, str]) -> str:

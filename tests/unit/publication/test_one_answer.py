@@ -39,10 +39,10 @@ TAKES = {
 Question = tuple[str, str, dict[str, Any]]
 """Study, workload, and what is asked."""
 NO_SLO = {"latency_ms": None, "ttft_ms": None, "itl_ms": None, "tpot_ms": None}
-COPIES: list[Question] = [("inference", name, {"tenants": 7}) for name in ("yolos-graph", "resnet50-graph")]
+COPIES: list[Question] = [("../h100/core", name, {"tenants": 7}) for name in ("yolos-graph", "resnet50-graph")]
 ROWS: dict[str, list[Question]] = {
     "small models, copies of each other": COPIES,
-    "each fills the GPU": [("inference", "matmul-16384", {"tenants": 7})],
+    "each fills the GPU": [("../h100/core", "matmul-16384", {"tenants": 7})],
     "a small model next to one that fills the GPU": [("interference", "matmul-16384+yolos", {})],
     "LLM servers of one model": [
         ("../h200-two/llm", name, {"tenants": n, "slo": NO_SLO}) for name, n in (("large", 3), ("small", 4))
@@ -51,7 +51,7 @@ ROWS: dict[str, list[Question]] = {
     "an LLM server and three small services": [("../h200-two/server-and-services", "server-and-services", {})],
     "batch jobs of short kernels": [("jobs", "batch-matmul-100000", {"tenants": 4})],
     "tenants that may crash": [("load", "yolos-light", {"tenants": 3, "isolation": "fault"})],
-    "untrusted tenants": [("inference", "yolos-graph", {"isolation": "performance"})],
+    "untrusted tenants": [("../h100/core", "yolos-graph", {"tenants": 7, "isolation": "fault"})],
     "light services with a latency SLO (p95 within 50 ms)": [
         ("load", "yolos-light", {"tenants": 7, "slo": {"latency_ms": 50}})
     ],

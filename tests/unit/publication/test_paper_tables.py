@@ -29,18 +29,23 @@ def test_the_unit_depends_on_the_size() -> None:
 def test_the_main_table_is_in_units(tmp_path: Path) -> None:
     publish(tmp_path)
     alone(tmp_path, [1.0, 1.05])
-    table = paper_tables.main_table(data_set(tmp_path), 2, SHOWN, {"net": "Net"}, MARKS)
+    data = data_set(tmp_path)
+    rows, other = [(data, "net", "Net")], [SimpleNamespace(table=lambda _: data.table("summary").head(0)), data]
+    table = paper_tables.main_table(rows, 2, SHOWN, MARKS)
     assert table.splitlines()[0] == "| 2 tenants | one alone | TS | MPS |"
     assert table.splitlines()[2] == "| Net | 1.00 s · 1.00/s | 2.00 s · 12.3 k/s | 1.00 s · 12.3 k/s |"
+    for others, shown in ((other, "2.00 s, 1.00 s"), (other[:1], "")):
+        wider = paper_tables.main_table(rows, 2, SHOWN, MARKS, ("there", cast(Any, others)))
+        assert wider.splitlines()[0].endswith("| MPS | there |") and wider.endswith(f"12.3 k/s | {shown} |")
     with pytest.raises(MissingNumber, match="no cell with 9 tenants of net"):
-        paper_tables.main_table(data_set(tmp_path), 9, SHOWN, {"net": "Net"}, MARKS)
+        paper_tables.main_table(rows, 9, SHOWN, MARKS)
 
 
 def test_an_unsteady_baseline_is_given_as_a_range_and_not_divided_by(tmp_path: Path) -> None:
     publish(tmp_path)
     alone(tmp_path, [1.0, 1.2])
     data = data_set(tmp_path)
-    assert "| Net | 1.00 to 1.20 s * |" in paper_tables.main_table(data, 2, SHOWN, {"net": "Net"}, MARKS)
+    assert "| Net | 1.00 to 1.20 s * |" in paper_tables.main_table([(data, "net", "Net")], 2, SHOWN, MARKS)
     assert "×" not in paper_tables.strategy_table(data, ["mps"], ["net"])
     assert "`net` (1.00 to 1.20 s alone)" in paper_tables.unsteady_clause(data, ["net"])
     # Only the shared cells count, whose bounds are a tenth from their values.
@@ -56,7 +61,8 @@ def test_a_workload_at_the_power_limit_is_marked(tmp_path: Path) -> None:
     path = path.with_name("summary.csv")
     summary = pd.read_csv(path)
     pd.concat([summary, summary.assign(workload="huge", tenant_workload="huge")]).to_csv(path, index=False)
-    table = paper_tables.main_table(data_set(tmp_path), 2, SHOWN, {"net": "Net", "huge": "Huge"}, MARKS)
+    data = data_set(tmp_path)
+    table = paper_tables.main_table([(data, "net", "Net"), (data, "huge", "Huge")], 2, SHOWN, MARKS)
     assert "| Net |" in table and "| Huge ! |" in table
 
 
