@@ -4,8 +4,10 @@ Of each finding that has records of cells: the bold sentence, of some also what 
 """
 
 import csv
+import json
 import math
 import statistics
+import zipfile
 from collections import defaultdict
 
 from benchmarks.recomputed.documents import SHARED, count_died, count_wrong, shared_memory
@@ -142,6 +144,20 @@ def both_alone(name: str, workload: str, cell: Record, metric: Metric) -> float:
     return geometric_mean(map(metric, cells))
 
 
+def read_slices(publication: str) -> Expected:
+    """Numbers of tenants of the probes of a publication's visits, and medians of slices in ms and of switches in µs."""
+    found: dict[int, Record] = {}
+    for path in (ROOT / "published" / publication / "visits").glob("*.zip"):
+        with zipfile.ZipFile(path) as archive:
+            for name in archive.namelist():
+                if name.endswith("/nodes/timeslice.json"):
+                    probe = json.loads(archive.read(name))
+                    found[probe["tenants"]] = probe["strategies"]["time-slicing"]
+    own = [found[tenants] for tenants in sorted(found)]
+    slices = (str(round(each["run"]["p50_us"] / 1000, 3)) for each in own)
+    return [*map(str, sorted(found)), *slices, *(f"{each['switch']['p50_us']:.0f}" for each in own)]
+
+
 def activity(name: str, workload: str, points: tuple[tuple[str, int], ...], key: str, decimals: int) -> Expected:
     found = (mean_of(name, strategy, workload, replicas, f"{key}_active_mean_percent") for strategy, replicas in points)
     return [f"{value:.{decimals}f}" for value in found]
@@ -153,6 +169,9 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
     load, services, jobs, servers = map(data_set, ("load", "services", "jobs", "servers"))
     pods, host, shares = map(data_set, ("pods", "pods_host", "shares"))
     sentinel, core = map(data_set, ("sentinel", "core"))
+    jobs_two, capped = data_set("jobs_two"), ["promised", "faults_two"]
+    limited = count_died("mps-limited", "killed", "illegal-address", aliases=capped)
+    all_limited = count_died("mps-limited", aliases=capped)
     both, four, few = "yolos-light-and-heavy", "vllm-concurrency-16", "vllm-concurrency-4"
     next_to_huge = {each: slowdown(pairs, each, "matmul-16384+yolos", 2, "yolos") for each in ("mps", "time-slicing")}
     others_next_to_it = [
@@ -237,6 +256,9 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
             slowdown(services, "mps", "yolos-light", 7), slowdown(services, "time-slicing", "yolos-light", 3)
         ),
         "**Four jobs": [*with_ends(faster), digits(1 / slower[0])],
+        "- *Do shares of the SMs change": ["4", digits(speedup(jobs_two, "mps-limited", "batch-matmul-100000", 4)[0])],
+        "- *Does a share of the SMs protect": [*limited, "0", str(int(all_limited[1]) - int(limited[1]))],
+        "- *Does it hold for other devices, or": read_slices("h200-two"),
         "**Of two tenants": [memory_ratios(load, each)[-1] for each in ("mps", "mps-limited")],
         "**A language model": [*wrong, *right],
         "**The latency of 2": [

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from publication import cross_checks, edition, gates, promises, ready, replication, tables
+from publication import cross_checks, edition, gates, promises, ready, replication, slices, tables
 from publication.documents import BLOCK, documents_with_blocks
 from publication.findings import (
     IMAGE_FOLDER,
@@ -64,6 +64,7 @@ def build_documents(root: Path, rebuilt: Path) -> DocumentSet:
     filler.add_functions(take=tables.take)
     filler.add_functions(literature=partial(cross_checks.literature_value, published / "literature.csv"))
     filler.add_functions(bare_loop=lambda publication: cross_checks.read_bare_loop(published / publication))
+    filler.add_functions(slices=lambda publication: slices.read_slices(published / publication))
     datasets = {name: DataSet(name, published, rebuilt) for name in dataset.list_published(published)}
     filler.add_functions(
         device_spread=lambda name, workload: tables.device_spread(_studies_of(name, datasets), workload)
