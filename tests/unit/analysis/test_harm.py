@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from sharebench.read import harm
 from sharebench.read.closing import closing_lines
 from sharebench.read.decide import decide
 from sharebench.read.decide.advice import Demand, Option
+from sharebench.read.decide.answers import MEASURED_ONCE
 from sharebench.read.decide.documented import UNKNOWN, Isolation
 from sharebench.read.decide.relative import jobs_answer, jobs_with_harms, mix_answer
 from sharebench.read.decide.rows import SLOWDOWN, STP, SummaryRow, with_harms
@@ -141,6 +143,22 @@ def test_a_queue_of_which_a_repeat_crashed_is_taken_with_a_caution() -> None:
     found = jobs_answer("lab", jobs_with_harms(table, known), STRATEGIES, "sequential", option, Demand(3), True)
     assert found is not None and (found.strategy, found.harm) == ("sequential", "crashed in 1 of 3")
     assert found.texts("hazard") == [f"Caution: sequential with 3 tenants: in 1 of 3 repeats, {CRASHED}."]
+
+
+def test_of_jobs_that_were_measured_once_the_fastest_is_ahead() -> None:
+    def with_effort(strategy: Strategy, levels: Any) -> Option:
+        return replace(option(strategy, levels), effort=1)
+
+    row = {"workload": "lab", "replicas": 3, "speedup_low": None, "speedup_high": None}
+    speeds = {"sequential": 1.0, "time-slicing": 0.1, "mps": 5.0}
+    rows = [row | {"strategy": name, "speedup": speed} for name, speed in speeds.items()]
+    table = jobs_with_harms(pd.DataFrame(rows), {})
+    found = jobs_answer("lab", table, STRATEGIES, "sequential", with_effort, Demand(3), True)
+    assert found is not None and found.headline == f"{MEASURED_ONCE}; ahead: mps on 1 GPU instead of 3"
+    slow = table[table["strategy"] != "mps"]
+    slower = jobs_answer("lab", slow, STRATEGIES, "sequential", with_effort, Demand(3), True)
+    assert slower is not None and slower.strategy == "sequential"
+    assert [fact.name for fact in slower.facts] == ["GPUs for 3 tenants"]
 
 
 STRATEGIES = {name: Strategy(name=name, mechanism=(name,)) for name in ("mps", "time-slicing")}

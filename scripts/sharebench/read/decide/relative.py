@@ -104,7 +104,10 @@ def jobs_answer(
         return None
     jobs = _nearest_size((wrong if known.empty else known)["replicas"].tolist(), demand)
     queued = rows[(rows["strategy"] == queue) & (rows["replicas"] == jobs)]
-    options = [_alone(queue, jobs, next(iter(queued["harms"]), ()))]
+    low = known.loc[known["replicas"] == jobs, "speedup_low"]
+    # Where nothing else has an interval, that of the queue's 1 would make it surely as good as whatever is faster.
+    one = ONE if low.empty or low.notna().any() else Estimate(ONE.value)
+    options = [_alone(queue, jobs, next(iter(queued["harms"]), ()), one)]
     for row in wrong[wrong["replicas"] == jobs].to_dict("records"):
         options.append(_without_plan(shared(strategies[row["strategy"]], {}), jobs, str(row["harms"][0])))
     for row in known[known["replicas"] == jobs].to_dict("records"):
@@ -138,9 +141,9 @@ def _without_plan(option: Option, tenants: int, why: str) -> Option:
     return replace(option, infeasible={tenants: why})
 
 
-def _alone(strategy: str, tenants: int, harms: Sequence[Harm] = ()) -> Option:
+def _alone(strategy: str, tenants: int, harms: Sequence[Harm] = (), work: Estimate = ONE) -> Option:
     """Tenants that share nothing: each has a GPU, or they queue for one."""
-    levels = {tenants: Level(tenants, "", ONE, ONE, documented.ALONE, harms=harms)}
+    levels = {tenants: Level(tenants, "", ONE, work, documented.ALONE, harms=harms)}
     return Option(strategy, levels, documented.ALONE, 0, is_sharing=False)
 
 
@@ -189,5 +192,5 @@ def _answer(
     if left_out and not best.option.is_sharing:
         undecided = undecided or f"no winner, since {_not_measured(left_out, measured)}"
     found = [Fact(work, f"× {format_quantity(together.value)}", format_ends(together.low, together.high))]
-    found = [] if together == ONE else [*found, *facts.get(best.option.strategy, ())]
+    found = [*found, *facts.get(best.option.strategy, ())] if best.option.is_sharing else []
     return decided(workload, plans, demand, (), more, undecided, found, is_gpu, gain)
