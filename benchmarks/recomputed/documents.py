@@ -34,7 +34,9 @@ STEADY_RATIO = 1.1
 
 
 def count_died(
-    strategy: str, *kinds: str, aliases: Sequence[str] = ("faults", "faults_again", "faults_mps", "faults_two")
+    strategy: str,
+    *kinds: str,
+    aliases: Sequence[str] = ("faults", "faults_again", "faults_mps", "faults_two", "promised"),
 ) -> Expected:
     """Victims that failed, and all victims."""
     ends = []
@@ -164,7 +166,7 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
     training += [paired(each, ("mps", steps, 2), ("time-slicing", steps, 2), rate_hz) for each in both]
     huge = [progress(core, each, names["matmul 16384"], 7)[0] for each in SHARED]
     copies = [(digits(slowdown(core, each, "yolos-graph", 7)[0]), work[core, "YOLOS", each]) for each in SHARED]
-    batches_of = zip(SHARED, map(data_set, ("jobs", "jobs", "jobs_two")), strict=True)
+    batches_of = zip((*SHARED, "mps"), map(data_set, ("jobs", "jobs", "jobs_two", "jobs_two")), strict=True)
     jobs = [digits(speedup(name, each, "batch-matmul-100000", 4)[0]) for each, name in batches_of]
     below = [str(sum(p < 0.05 for p in latencies)), "5", f"{0.05 * len(latencies):.1f}"]
     assert min(holm(latencies)) > 0.05 and count_wrong("mps")[0] == "0"

@@ -130,6 +130,13 @@ def broken_promises(name: str) -> Expected:
     return [str(wrong), str(checked), *shared_memory("mps", "mps-limited", "time-slicing", "green-contexts")]
 
 
+def queued_seconds(name: str) -> Expected:
+    """The shortest and the longest time of a job in a queue of four."""
+    (cell,) = select(name, "sequential", "batch-matmul-100000", 4)
+    own = [tenant["job"]["completion_seconds"] for tenant in cell["tenants"]]
+    return [digits(min(own)), digits(max(own))]
+
+
 def replicated(metric: str) -> Expected:
     """How many slowdowns or latencies were re-measured on another host, and how many differ."""
     first, again = (("inference", "interference"), ("inference_again", "interference_again"))
@@ -170,6 +177,7 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
     pods, host, shares = map(data_set, ("pods", "pods_host", "shares"))
     sentinel, core = map(data_set, ("sentinel", "core"))
     jobs_two, capped = data_set("jobs_two"), ["promised", "faults_two"]
+    now = {each: [digits(speedup(jobs_two, each, "batch-matmul-100000", 4)[0])] for each in SHARED}
     limited = count_died("mps-limited", "killed", "illegal-address", aliases=capped)
     all_limited = count_died("mps-limited", aliases=capped)
     both, four, few = "yolos-light-and-heavy", "vllm-concurrency-16", "vllm-concurrency-4"
@@ -256,9 +264,12 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
             slowdown(services, "mps", "yolos-light", 7), slowdown(services, "time-slicing", "yolos-light", 3)
         ),
         "**Four jobs": [*with_ends(faster), digits(1 / slower[0])],
-        "- *Do shares of the SMs change": ["4", digits(speedup(jobs_two, "mps-limited", "batch-matmul-100000", 4)[0])],
+        "- *Do shares of the SMs undo": ["4", *now["mps-limited"], *now["mps"]],
+        "- *Is it these devices, their host, or this version of the code?* No (the same once": [
+            *(*now["mps"], *now["time-slicing"], *queued_seconds(jobs_two)),
+        ],
         "- *Does a share of the SMs protect": [*limited, "0", str(int(all_limited[1]) - int(limited[1]))],
-        "- *Does it hold for other devices, or": read_slices("h200-two"),
+        "- *Is it only this device": read_slices("h200-two"),
         "**Of two tenants": [memory_ratios(load, each)[-1] for each in ("mps", "mps-limited")],
         "**A language model": [*wrong, *right],
         "**The latency of 2": [
