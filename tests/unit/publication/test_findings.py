@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import jinja2.meta
 import numpy as np
 import pandas as pd
 import pytest
@@ -329,6 +330,16 @@ ALLOWED = {"95 %", "5 %", "90 %", "2 %"}
 def typed_measures(text: str) -> set[str]:
     """Measures in a text that were typed instead of filled in."""
     return set(TYPED.findall(re.sub(r"\{\{.*?\}\}|\{%.*?%\}|`[^`]*`", "", text, flags=re.DOTALL))) - ALLOWED
+
+
+def test_a_finding_names_the_data_sets_of_its_numbers_and_no_other() -> None:
+    source = findings.read_source(ROOT)
+    for entry in source.findings:
+        found: set[str] = set()
+        texts = [str(value) for name, value in entry.items() if name not in ("let", "data", "figure")]
+        for text in [*texts, *(f"{{{{ {each} }}}}" for each in entry["let"].values())]:
+            found |= jinja2.meta.find_undeclared_variables(jinja2.Environment().parse(text))
+        assert (found & source.data.keys()) - entry["let"].keys() == {*entry["data"]}, entry["name"]
 
 
 def test_no_measure_is_typed_into_a_text_that_is_filled_in() -> None:
