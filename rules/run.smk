@@ -109,5 +109,6 @@ def end_run(succeeded):
 
     unfinished = None if succeeded else logs_of_unfinished_jobs()
     is_back = GIVING_BACK.is_back
+    PROGRESS.started("ending the run")
     if not lifecycle.finish(CLAIM, STUDY, unfinished, closing_lines, is_back):
         sys.exit(1)

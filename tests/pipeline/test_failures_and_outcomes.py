@@ -91,8 +91,12 @@ def test_a_run_that_could_not_restore_the_node_does_not_end_with_0(finished: Che
     bad = "mig/alpha/2/1"
     finished.delete_records(bad)
     finished.edit("scripts/sharebench/measure/run/lifecycle.py", "    return not failures\n", "    return False\n")
+    finished.edit("scripts/sharebench/measure/run/lifecycle.py", "claim.end_processes()", "__import__('time').sleep(1)")
+    finished.edit("scripts/sharebench/measure/run/progress.py", "QUIET_SECONDS = 8.0", "QUIET_SECONDS = 0.5")
+    finished.edit("scripts/sharebench/measure/run/progress.py", "LOOK_SECONDS = 3.0", "LOOK_SECONDS = 0.1")
     result = finished.run()
     assert result.code == 1
     assert result.jobs == measuring_jobs({bad}) and not result.failed
     assert "Traceback" not in result.out
     assert f"report: {finished.results.name}/report.html" in result.out
+    assert result.out.rindex("  ending the run, ") > result.out.rindex("writing the report")
