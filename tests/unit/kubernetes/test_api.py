@@ -156,6 +156,13 @@ def test_an_untrusted_server_fails_at_once(server: Server, tmp_path: Path, monke
             'admission webhook "validate.kyverno" denied the request: containers cannot run as root',
             "^a policy of the cluster refuses it: .*; have the policy except the namespace",
         ),
+        (
+            422,
+            "pods \"p\" is forbidden: ValidatingAdmissionPolicy 'gpu' with binding 'all' denied request: no GPUs here",
+            "^a policy of the cluster refuses it: .*no GPUs here; have the policy except the namespace",
+        ),
+        (401, "ValidatingAdmissionPolicy 'gpu' denied request: log in", "^a policy of the cluster refuses it: "),
+        (400, 'admission webhook "x" denied the request: no', "^a policy of the cluster refuses it: "),
         (403, "the moon cannot be full", r"^the API server refused \(403\)"),
         (422, "spec.x:\n  Invalid", r"the API server refused \(422\): spec\.x: Invalid"),
     ],

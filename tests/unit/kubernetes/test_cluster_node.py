@@ -110,16 +110,35 @@ def test_a_node_held_by_another_run_is_not_restored(cluster: FakeCluster, node: 
 def test_a_pod_monitor_that_cannot_be_removed_does_not_block_the_restore(
     cluster: FakeCluster, node: ClusterNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    node.cluster.options = {**node.cluster.options, "has_pod_monitor": True}
     node.ensure(by_plugin())
 
     def refuse(*_: Any) -> None:
         raise ApiRefused(403, "podmonitors: not allowed")
 
     monkeypatch.setattr(pod_monitor, "remove", refuse)
-    node.cluster.options = {**node.cluster.options, "has_pod_monitor": True}
     with pytest.raises(NodeError, match="podmonitors: not allowed"):
         node.restore()
     assert (label(cluster), taints(cluster), savers(cluster)) == (None, [], None)
+
+
+@pytest.mark.parametrize(("is_watched", "ending"), [(True, "restore"), (True, "sweep"), (False, "restore")])
+def test_the_pod_monitor_of_a_killed_run_goes_whatever_the_next_config_says(
+    cluster: FakeCluster, node: ClusterNode, tmp_path: Path, is_watched: bool, ending: str
+) -> None:
+    """Without one nothing is asked for, since the right to may be lacking."""
+    given = node.cluster.options
+    node.cluster.options = {**given, "has_pod_monitor": is_watched}
+    node.ensure(by_plugin())
+    node.ensure(State(OTHER, None, 0))
+    monitor = f"{pod_monitor.COLLECTION.format(namespace='sharebench')}/sharebench-{node.cluster.digest}"
+    if is_watched:
+        node.add_pod_monitor({"scrape_seconds": 1, "labels": {}})  # type: ignore[typeddict-item]
+        assert monitor in cluster.store
+    later = leased(cluster, given, tmp_path / "later")
+    later.restore() if ending == "restore" else later.sweep()
+    assert monitor not in cluster.store
+    assert any(path == monitor for _, path, _ in cluster.log) == is_watched
 
 
 def test_a_node_whose_lease_was_deleted_is_restored(cluster: FakeCluster, node: ClusterNode) -> None:

@@ -157,6 +157,22 @@ def test_a_node_that_cannot_be_restored_is_given_back_all_the_same(cluster: Fake
     assert not cluster.store[NODE]["spec"]
 
 
+def test_a_restore_after_one_that_failed_waits_again(cluster: FakeCluster, tmp_path: Path) -> None:
+    """The first one has set the owner's label already."""
+    labels = cluster.store[NODE]["metadata"]["labels"]
+    labels[CONFIG] = "default"
+    node, before = opened(cluster, tmp_path), copy.deepcopy(labels)
+    node.ensure(state("time-slicing"))
+    cluster.is_stuck = True
+    for _ in range(2):
+        with pytest.raises(NodeError, match="did not get back"):
+            node.restore()
+        assert (label(cluster), saved_state.load(cluster.store[NODE]) is None) == ("default", False)
+    cluster.is_stuck = False
+    assert node.restore()
+    assert cluster.store[NODE]["metadata"]["labels"] == before
+
+
 @pytest.mark.parametrize("newer_keys", [[], ["active"]], ids=["killed", "killed in version 0.1"])
 def test_a_later_run_restores_what_a_dead_run_changed(
     cluster: FakeCluster, tmp_path: Path, newer_keys: list[str]
@@ -234,6 +250,15 @@ def test_a_node_that_does_not_follow_fails_with_the_differences(cluster: FakeClu
     cluster.is_stuck = True
     cluster.store[NODE]["spec"]["unschedulable"] = True
     why = r"did not become time-slicing within 300 s: the node is cordoned: .*; .*allocatable is nvidia.com/gpu 1"
+    with pytest.raises(NodeError, match=why):
+        opened(cluster, tmp_path).ensure(state("time-slicing"))
+
+
+def test_a_key_that_someone_removes_is_named(cluster: FakeCluster, tmp_path: Path) -> None:
+    cluster.is_stuck = True
+    only = copy.deepcopy(cluster.store[CONFIGS])
+    cluster.meanwhile = lambda: cluster.store.update({CONFIGS: copy.deepcopy(only)})
+    why = r"within 300 s: key sharebench-ts-7-[0-9a-f]+ is gone from ConfigMap nvidia/sharing: who removes it\?; label "
     with pytest.raises(NodeError, match=why):
         opened(cluster, tmp_path).ensure(state("time-slicing"))
 

@@ -40,6 +40,7 @@ class ApiServer:
 
     def __init__(self, opens: bool) -> None:
         self.opens = opens
+        self.refusal = b""
         self.connections = 0
         self._taken: list[socket.socket] = []
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -55,7 +56,10 @@ class ApiServer:
                 taken, _ = self._listening.accept()
                 self._taken.append(taken)
                 self.connections += 1
-                if self.opens:
+                if self.refusal:
+                    taken.recv(65536)
+                    taken.sendall(self.refusal)
+                elif self.opens:
                     self._open(taken)
 
     def _open(self, taken: socket.socket) -> None:
@@ -113,6 +117,25 @@ def test_a_port_that_does_not_open_is_retried_then_given_up(make: Make) -> None:
         open_port(server.api, "ns", "a-pod", TENANT_PORT, 3.0)
     assert time.monotonic() - began < LONG_SECONDS
     assert server.connections > 1
+
+
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        (
+            b'{"message": "pods \\"p\\" is forbidden: User \\"u\\" cannot create resource"}',
+            'not allowed: pods "p" is forbidden: User "u" cannot create resource; `sharebench preflight` lists what is '
+            "missing",
+        ),
+        (b"", "the API server refused (403): no reason given"),
+    ],
+)
+def test_a_refused_port_is_told_by_what_the_server_says(make: Make, body: bytes, line: str) -> None:
+    server = make(False)
+    server.refusal = b"HTTP/1.1 403 Forbidden\r\nSet-Cookie: a-secret\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    with pytest.raises(PodUnreachable) as caught:
+        open_port(server.api, "ns", "a-pod", TENANT_PORT, 0.1)
+    assert str(caught.value) == f"the API server forwards no port of the pod: {line}"
 
 
 def test_a_port_without_a_listener_is_given_up(make: Make) -> None:

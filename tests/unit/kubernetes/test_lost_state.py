@@ -4,16 +4,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.kubernetes.fake_cluster import NODE, FakeCluster, node_of
+from unit.kubernetes.fake_cluster import NODE, FakeCluster, copied, node_of
 from unit.kubernetes.objects import CONFIG
-from unit.kubernetes.test_static import tenant
-from unit.studies import study_with
+from unit.kubernetes.test_device_plugin import cluster as plugin
+from unit.kubernetes.test_device_plugin import opened, state
+from unit.kubernetes.test_placeholders import Dealing
+from unit.kubernetes.test_static import AS_FOUND
+from unit.studies import S, study_with
 
 from sharebench.core import run_names
-from sharebench.measure.nodes.kubernetes.cluster import reservation, saved_state
+from sharebench.measure.nodes.contract import NodeError, State
+from sharebench.measure.nodes.kubernetes.access.device_plugin import placeholders, readers
+from sharebench.measure.nodes.kubernetes.access.device_plugin import plugin as device_plugin
+from sharebench.measure.nodes.kubernetes.cluster import lease, reservation, saved_state
+from sharebench.measure.nodes.kubernetes.node import ClusterNode
+from sharebench.measure.nodes.kubernetes.preflight import preflight
 from sharebench.measure.run import giving_back, lifecycle
 from sharebench.measure.run.ownership import OwnershipError
 
+__all__ = ["plugin"]
 STUDY = {"node": "kubernetes", "strategies": ["exclusive", "time-slicing"], "replicas": [1, 3]}
 LABEL = "sharebench-ts-3-7cf46c83"
 
@@ -56,18 +65,90 @@ def test_a_run_that_has_lost_it_does_not_end_well(
     assert "left of a run: taint sharebench/measuring;" in said and "as it was" not in said
 
 
-@pytest.mark.parametrize("rule", ["run_cell", "restore"])
-def test_a_run_of_another_namespace_is_left_alone_where_no_plugin_has_the_lease(
-    cluster: FakeCluster, tmp_path: Path, rule: str
+def remove_state(cluster: FakeCluster) -> None:
+    cluster.store[NODE]["metadata"]["annotations"].pop(saved_state.ANNOTATION, None)
+
+
+@pytest.mark.parametrize("name", ["time-slicing", "exclusive"])
+def test_a_run_that_loses_it_between_cells_measures_no_other(plugin: FakeCluster, tmp_path: Path, name: str) -> None:
+    node = opened(plugin, tmp_path)
+    node.ensure(state("time-slicing"))
+    remove_state(plugin)
+    before = copied(plugin.store[NODE])
+    with pytest.raises(NodeError, match=f"removed .* left of a run: label {CONFIG}=sharebench-ts-7-.* and taint"):
+        node.ensure(state(name))
+    assert plugin.store[NODE] == before
+
+
+def test_a_run_that_loses_it_in_a_switch_does_not_take_its_label_for_the_owners(
+    plugin: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    theirs = tenant()
-    theirs["metadata"]["namespace"] = "team-a"
-    cluster.foreign.append(theirs)
+    """With several GPUs the state is read again once the plugin has followed."""
+    cluster = Dealing()
+    cluster._switch()
+    for module in (device_plugin, readers, lease, placeholders):
+        monkeypatch.setattr(module, "time", cluster)
+    node = opened(cluster, tmp_path)
+    node.ensure(state("time-slicing"))
+    cluster.meanwhile = lambda: remove_state(cluster)
+    with pytest.raises(NodeError, match=f"someone has removed .* left of a run: label {CONFIG}=sharebench-"):
+        node.ensure(state("exclusive"))
+    assert saved_state.load_access(cluster.store[NODE], "device-plugin") is None
+
+
+def without_plugin(cluster: FakeCluster, folder: Path, namespace: str) -> ClusterNode:
     cluster.daemon_sets.clear()
-    annotations = cluster.store[NODE]["metadata"]["annotations"] = {saved_state.ANNOTATION: "{}"}
-    with pytest.raises(OwnershipError, match="a run in namespace team-a has pods on the node"):
+    strategies = {"strategies": ["as-found"], f"{S}.as-found": AS_FOUND}
+    study = study_with(STUDY | strategies | {"kubernetes": {"namespace": namespace}})
+    return node_of(cluster, study.node_options(), folder)
+
+
+@pytest.mark.parametrize("rule", ["run_cell", "restore"])
+def test_a_run_in_another_namespace_is_left_alone_where_no_plugin_has_the_lease(
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: str
+) -> None:
+    del cluster.store[NODE]["metadata"]["labels"][CONFIG]
+    other = without_plugin(cluster, tmp_path / "theirs", "team-a")
+    other.cluster.write_saved_state({})
+    before = copied(cluster.store[NODE])
+    ours = without_plugin(cluster, tmp_path / "ours", "team-b")
+    monkeypatch.setattr(lifecycle, "open_nodes", lambda *_: [ours])
+    line = "a run in namespace team-a has changed the node, .* or restore the node with kubernetes.namespace: team-a"
+    with pytest.raises(OwnershipError, match=line):
         lifecycle.begin(study_with(STUDY), tmp_path / "results", {rule: []}, ["snakemake"], "")
-    assert cluster.store[NODE]["metadata"]["annotations"] == annotations, "it would have been restored"
+    assert cluster.store[NODE] == before
+    (row,), is_open = preflight.node_rows(ours)
+    assert "a run in namespace team-a has changed the node" in str(row) and not is_open
+
+
+def test_of_two_runs_that_begin_at_once_without_a_plugin_one_measures(
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(run_names.RUN_ID_VARIABLE, "a-run")
+    del cluster.store[NODE]["metadata"]["labels"][CONFIG]
+    ours, theirs = (without_plugin(cluster, tmp_path / name, name) for name in ("team-a", "team-b"))
+    measured = State(study_with({"node": "kubernetes", f"{S}.as-found": AS_FOUND}).strategies["as-found"], 1, 0)
+    for each in (ours, theirs):
+        each._lease.acquire("a-run")
+        each.sweep()
+    ours.ensure(measured)
+    before = copied(cluster.store[NODE])
+    for act in (lambda: theirs.ensure(measured), theirs.restore, lambda: theirs.cluster.write_saved_state({})):
+        with pytest.raises(NodeError, match="a run in namespace team-a has changed the node"):
+            act()
+    assert cluster.store[NODE] == before
+    ours.ensure(measured)
+    assert ours.restore() and not theirs.restore()
+    theirs.ensure(measured)
+
+
+def test_a_dead_run_in_another_namespace_is_restored_where_the_plugin_has_the_lease(
+    plugin: FakeCluster, tmp_path: Path
+) -> None:
+    opened(plugin, tmp_path / "dead", namespace="team-a").ensure(state("time-slicing"))
+    opened(plugin, tmp_path / "next", namespace="team-b").sweep()
+    assert CONFIG not in plugin.store[NODE]["metadata"]["labels"]
+    assert saved_state.load(plugin.store[NODE]) is None
 
 
 @pytest.mark.parametrize("rules", [["restore"], ["run_cell"], ["run_cell", "aggregate"]])

@@ -143,7 +143,7 @@ def begin(
         try:
             node.claim(claim.run_id)
             claim.cleanups.append(partial(release_node, node))
-            if problem := state_lines(node, is_beginning=True)[0]:
+            if problem := state_lines(node)[0]:
                 raise NodeError(problem)
             # The node of a cluster sweeps when it is restored, and then foreign pods may run on it.
             if not (is_restore and node.kind == "kubernetes"):
@@ -228,14 +228,14 @@ def say_restoring(study: Study) -> None:
     print(f"restoring the node{limit}; press Ctrl-C again to leave it as it is", file=sys.stderr)
 
 
-def state_lines(node: Node, is_beginning: bool = False) -> tuple[str | None, str | None]:
+def state_lines(node: Node) -> tuple[str | None, str | None]:
     """A failure and a warning on the state of a cluster's node; None for nothing. Raises NodeError."""
     if node.kind != "kubernetes":
         return None, None
     # Imported here, since the import takes a quarter of a second.
     from sharebench.measure.nodes.kubernetes.preflight import lost_state
 
-    return lost_state.state_lines(cast("ClusterNode", node), is_beginning)
+    return lost_state.state_lines(cast("ClusterNode", node))
 
 
 def _restore_nodes(

@@ -21,6 +21,7 @@ from sharebench.measure.nodes.contract import (
 from sharebench.measure.nodes.kubernetes.access.base import Access, GpuDescription, reserved_by, view_of
 from sharebench.measure.nodes.kubernetes.access.device_plugin import mig_instances
 from sharebench.measure.nodes.kubernetes.access.device_plugin.plugin import DevicePluginAccess
+from sharebench.measure.nodes.kubernetes.access.device_plugin.state import lost_state_problem
 from sharebench.measure.nodes.kubernetes.access.dra.claims_access import DraAccess
 from sharebench.measure.nodes.kubernetes.access.static import StaticAccess
 from sharebench.measure.nodes.kubernetes.cluster import foreign_pods, pod_monitor, saved_state
@@ -264,7 +265,7 @@ class ClusterNode(Node):
     @cached_property
     def _lease(self) -> NodeLease:
         plugin = self.cluster.installed.plugin
-        # The namespace is the same for every driver of the cluster.
+        # Without a plugin, the saved state keeps out runs in other namespaces.
         namespace = plugin.namespace if plugin else self.cluster.options["namespace"]
         return NodeLease(self.cluster.api, namespace, self.cluster.name)
 
@@ -274,7 +275,7 @@ class ClusterNode(Node):
         Raises NodeError with the holder's name if another run holds it, or if no access of the study is installed.
         """
         # A node that a dead run has left changed is restored first (`sweep`).
-        if self.cluster.saved_state() is None:
+        if saved_state.load(self.cluster.read_own_node()) is None:
             self._refuse_without_access()
         self._lease.acquire(run_id)
         self._lease.keep_renewing(run_id)
@@ -297,19 +298,18 @@ class ClusterNode(Node):
         monitor = pod_monitor.pod_monitor(digest, foreign_pods.OWNER_LABEL, run_id, options)
         pod_monitor.ensure(self.cluster.api, self.cluster.options["namespace"], monitor)
 
-    def _remove_pod_monitor(self) -> None:
-        if self.cluster.options["has_pod_monitor"]:
-            pod_monitor.remove(self.cluster.api, self.cluster.options["namespace"], self.cluster.digest)
+    def _remove_pod_monitor(self, before: Json) -> None:
+        run: saved_state.RunFacts = {**self.cluster.run_facts, **saved_state.run_facts(before)}
+        if run["pod_monitor"]:
+            pod_monitor.remove(self.cluster.api, run["namespace"], self.cluster.digest)
 
     # States.
 
     def sweep(self) -> None:
         """Remove a dead run's objects from our namespace, and restore the node if that run left it changed."""
-        self._sweep_tenants()
         if self.cluster.saved_state() is not None:
             print("restoring the node, which a run that did not end well has left changed", file=sys.stderr)
-            self._change_state(None)
-        self._remove_pod_monitor()
+        self.restore()
         self._refuse_without_access()
         self.cluster.refuse_foreign_pods()
 
@@ -337,6 +337,8 @@ class ClusterNode(Node):
         Raises NodeError, also if someone else has changed or taken the node.
         """
         self._lease.renew(self.cluster.run_id)
+        if (problem := lost_state_problem(self.cluster.read_own_node())) is not None:
+            raise NodeError(problem)
         self.cluster.refuse_foreign_pods()
         self._known_pods = {pod["metadata"]["uid"] for pod in self.cluster.foreign_pods(ended_too=True)}
         access = self.access_of(state.strategy)
@@ -355,9 +357,10 @@ class ClusterNode(Node):
         Raises NodeError, also if another run holds the node by now, to which the state then belongs.
         """
         self._lease.acquire(self.cluster.run_id)
+        before = self.cluster.read_own_node()
         # A job that was stopped while it removed its pods leaves some.
         self._sweep_tenants()
-        is_changed = self.cluster.saved_state() is not None
+        is_changed = saved_state.load(before) is not None
         if is_changed:
             self._change_state(None)
         else:
@@ -365,7 +368,7 @@ class ClusterNode(Node):
         for name in ACCESSES:
             self.mps_suspect_file(name).unlink(missing_ok=True)
         # Last, so that the node is restored even without the right to remove PodMonitors.
-        self._remove_pod_monitor()
+        self._remove_pod_monitor(before)
         return is_changed
 
     def switch(self, state: State | None) -> None:

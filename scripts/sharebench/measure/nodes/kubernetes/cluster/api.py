@@ -34,10 +34,11 @@ CLIENT_NAME = "sharebench"
 MERGE_PATCH = "application/merge-patch+json"
 UNUSABLE_KUBECONFIG = "no usable kubeconfig: {}; set KUBECONFIG or kubernetes.context"
 NO_KUBECONFIG = "no kubeconfig found: {} does not exist; set KUBECONFIG to the path of your own"
-# Why the API server forbids a call, in this order: a part of its message, the cause, and the remedy.
+# Why the API server forbids a call, in this order: a part of its message, the cause, and the remedy. A policy, which is
+# the first, may choose any status.
 FORBIDDEN = (
     (
-        r'admission webhook ".*" denied',
+        r"(admission webhook|ValidatingAdmissionPolicy) .* denied",
         "a policy of the cluster refuses it",
         "have the policy except the namespace, or change the pod by kubernetes.pod",
     ),
@@ -104,11 +105,11 @@ def refusal_message(status: int, body: bytes) -> str:
     except (ValueError, AttributeError):
         reason = body.decode(errors="replace")
     reason = " ".join(reason.split()) or "no reason given"
-    if status == 401:
-        return f"the API server does not know us (401: {reason}); has the token expired? Log in again"
-    for pattern, cause, remedy in FORBIDDEN if status == 403 else ():
+    for pattern, cause, remedy in FORBIDDEN if status == 403 else FORBIDDEN[:1]:
         if re.search(pattern, reason):
             return f"{cause}: {reason}; {remedy}"
+    if status == 401:
+        return f"the API server does not know us (401: {reason}); has the token expired? Log in again"
     return f"the API server refused ({status}): {reason}"
 
 

@@ -12,7 +12,7 @@ from sharebench.measure.nodes.kubernetes.cluster import claims_api, foreign_pods
 from sharebench.measure.nodes.kubernetes.cluster.api import Api, ApiRefused, Json, conditions_of, patch_with_retry
 from sharebench.measure.nodes.kubernetes.cluster.lease import node_digest
 from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import InstalledStack, find_stack, labels_of
-from sharebench.measure.nodes.kubernetes.cluster.saved_state import AccessState, SavedState
+from sharebench.measure.nodes.kubernetes.cluster.saved_state import AccessState, RunFacts, SavedState
 from sharebench.model.strategy import Strategy
 
 if TYPE_CHECKING:
@@ -108,6 +108,13 @@ class Cluster:
     def read_node(self) -> Json:
         return self.api.get(self.path)
 
+    def read_own_node(self) -> Json:
+        """The node, whose saved state may be changed by us. Raises NodeError if it is another run's."""
+        node = self.read_node()
+        if (problem := self.other_run_problem(node)) is not None:
+            raise NodeError(problem)
+        return node
+
     def labels(self) -> Mapping[str, str]:
         return labels_of(self.read_node())
 
@@ -130,6 +137,11 @@ class Cluster:
         if namespace is None:
             return restricted.LEVEL
         return labels_of(namespace).get(restricted.LEVEL_LABEL, "privileged")
+
+    @property
+    def run_facts(self) -> RunFacts:
+        """The facts of our run."""
+        return {"namespace": self.options["namespace"], "pod_monitor": self.options["has_pod_monitor"]}
 
     @property
     def tenants_path(self) -> str:
@@ -188,9 +200,28 @@ class Cluster:
     def saved_state(self) -> SavedState | None:
         return saved_state.load(self.read_node())
 
+    def other_run_problem(self, node: Json) -> str | None:
+        """Whose the node's saved state is, if it is that of a run whose Lease we do not look at; None otherwise."""
+        namespace = saved_state.run_facts(node).get("namespace", self.options["namespace"])
+        if namespace == self.options["namespace"] or self.installed.plugin is not None:
+            return None
+        return (
+            f"a run in namespace {namespace} has changed the node, and its Lease is there, since there is no device "
+            f"plugin; wait for it to end, or restore the node with kubernetes.namespace: {namespace}"
+        )
+
     def write_saved_state(self, state: SavedState | None) -> None:
-        """Replace the node's saved state; None removes it."""
-        self.api.patch(self.path, {"metadata": {"annotations": {saved_state.ANNOTATION: saved_state.dump(state)}}})
+        """Replace the node's saved state; None removes it. Raises NodeError, also if it is another run's."""
+
+        def patch(node: Json) -> Json:
+            if (problem := self.other_run_problem(node)) is not None:
+                raise NodeError(problem)
+            run = saved_state.run_facts(node) or self.run_facts
+            text = saved_state.dump(None if state is None else {**state, saved_state.RUN: run})
+            return {"metadata": {"annotations": {saved_state.ANNOTATION: text}}}
+
+        # A run in another namespace may write its own at the same moment.
+        patch_with_retry(self.api, self.path, patch)
 
     def save_access(self, access: str, state: AccessState) -> None:
         self.write_saved_state((self.saved_state() or {}) | {access: state})

@@ -47,7 +47,7 @@ def _with_user(lease: Json) -> Json:
 
 
 class NodeLease:
-    """The Lease of a node. Its namespace must be the same for every driver of the cluster."""
+    """The Lease of a node. Where drivers have it in different namespaces, the saved state keeps them apart."""
 
     def __init__(self, api: Api, namespace: str, node: str) -> None:
         self.api = api

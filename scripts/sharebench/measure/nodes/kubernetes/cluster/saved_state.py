@@ -5,7 +5,7 @@ The annotation outlives the driver, so any later run can undo the changes of a d
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict, cast
 
 from sharebench.measure.nodes.kubernetes.cluster.api import Json
 
@@ -15,6 +15,17 @@ SavedState = dict[str, AccessState]
 """State saved by each access, by the access's name."""
 
 ANNOTATION = "sharebench/original-state"
+RUN = "run"
+"""The key of the facts of the run that changed the node first, next to the names of accesses."""
+
+
+class RunFacts(TypedDict, total=False):
+    """Empty of version 0.1."""
+
+    namespace: str
+    """Namespace of its tenants, and without a device plugin of the node's Lease."""
+    pod_monitor: bool
+    """Whether it may have left a PodMonitor there."""
 
 
 def dump(state: SavedState | None) -> str | None:
@@ -22,10 +33,19 @@ def dump(state: SavedState | None) -> str | None:
     return None if state is None else json.dumps(state, sort_keys=True)
 
 
-def load(node: Json) -> SavedState | None:
-    """The node's saved state; None if nothing of the node was changed."""
+def _parse(node: Json) -> Json | None:
     text = (node["metadata"].get("annotations") or {}).get(ANNOTATION)
     return dict(json.loads(text)) if text else None
+
+
+def load(node: Json) -> SavedState | None:
+    """The node's saved state; None if nothing of the node was changed."""
+    found = _parse(node)
+    return None if found is None else {name: state for name, state in found.items() if name != RUN}
+
+
+def run_facts(node: Json) -> RunFacts:
+    return cast(RunFacts, (_parse(node) or {}).get(RUN) or {})
 
 
 def load_access(node: Json, access: str) -> AccessState | None:

@@ -6,7 +6,12 @@ import ssl
 from typing import Any
 from urllib.parse import urlsplit
 
-from sharebench.measure.nodes.kubernetes.cluster.api import RETRY_LIMIT_SECONDS, Api, Backoff
+from sharebench.measure.nodes.kubernetes.cluster.api import (
+    RETRY_LIMIT_SECONDS,
+    Api,
+    Backoff,
+    refusal_message,
+)
 
 # The API server, the kubelet and the runtime take 0.1 s or more to open a port.
 OPEN_TIMEOUT_SECONDS = 10.0
@@ -133,6 +138,15 @@ def _open(api: Api, namespace: str, pod: str, port: int) -> ForwardedPort:
     return ForwardedPort(create_connection(url.replace("http", "ws", 1), timeout=OPEN_TIMEOUT_SECONDS, **options))
 
 
+def _reason(error: Exception) -> str:
+    """One line; of a refusal what the server says, since the exception's text has all headers of the answer."""
+    from websocket import WebSocketBadStatusException
+
+    if isinstance(error, WebSocketBadStatusException):
+        return refusal_message(error.status_code, error.resp_body or b"")
+    return " ".join(str(error).split())
+
+
 def open_port(api: Api, namespace: str, pod: str, port: int, timeout_seconds: float) -> ForwardedPort:
     """Open a port with this time-out, for which an unreachable server is retried too. Raises PodUnreachable."""
     from websocket import WebSocketException
@@ -143,8 +157,7 @@ def open_port(api: Api, namespace: str, pod: str, port: int, timeout_seconds: fl
             forwarded = _open(api, namespace, pod, port)
         except (WebSocketException, OSError) as error:
             if backoff.has_expired:
-                reason = " ".join(str(error).split())
-                raise PodUnreachable(f"the API server forwards no port of the pod: {reason}") from error
+                raise PodUnreachable(f"the API server forwards no port of the pod: {_reason(error)}") from error
             backoff.pause()
             continue
         forwarded.settimeout(timeout_seconds)

@@ -12,7 +12,7 @@ from sharebench.measure.nodes.contract import NodeError
 from sharebench.measure.nodes.kubernetes.access.device_plugin import keys
 from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_manager import map_file
 from sharebench.measure.nodes.kubernetes.access.dra.nvidia import find_driver
-from sharebench.measure.nodes.kubernetes.cluster import foreign_pods
+from sharebench.measure.nodes.kubernetes.cluster import foreign_pods, saved_state
 from sharebench.measure.nodes.kubernetes.cluster.api import Api, ApiRefused, Json, is_in_cluster
 from sharebench.measure.nodes.kubernetes.cluster.cluster import closed_reasons
 from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import (
@@ -91,10 +91,11 @@ def _keeper(config_map: Json) -> str | None:
 
 def node_rows(node: ClusterNode) -> tuple[list[ReportRow], bool]:
     """Rows on what keeps pods or a run away from the node; whether it takes pods."""
-    found = [*closed_reasons(node.cluster.read_node()), *_daemons_kept_away(node), state_lines(node)[0]]
-    closed = list(filter(None, found))
+    now = node.cluster.read_node()
+    other = node.cluster.other_run_problem(now)
+    closed = [*filter(None, [*closed_reasons(now), *_daemons_kept_away(node), state_lines(node)[0], other])]
     said = [*closed]
-    if node.cluster.saved_state() is not None:
+    if other is None and saved_state.load(now) is not None:
         said.append("a run has left it changed: the next run restores it, or sharebench restore")
     with suppress(ApiRefused):
         if (holder := node.holder()) is not None:

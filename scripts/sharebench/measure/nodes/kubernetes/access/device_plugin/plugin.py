@@ -273,6 +273,8 @@ class DevicePluginAccess(Access):
                 is_mps_new, ready = True, now
             if now > began + limit:
                 hint = LABELS_BEHIND_HINT if found and all(each.startswith("label ") for each in found) else ""
+                if missing := self._missing_key():
+                    found, hint = [missing, *found], ""
                 found = [*closed_reasons(self.cluster.read_node()), *found] or ["it does not stay so"]
                 raise NodeError(f"{failure} within {limit:g} s: {'; '.join(found)}{hint}")
             time.sleep(POLL_SECONDS)
@@ -280,6 +282,15 @@ class DevicePluginAccess(Access):
             self.cluster.note_phase("plugin", ready - began)
         self.cluster.note_phase("follow", since - ready)
         self.cluster.note_phase("stable", time.monotonic() - since)
+
+    def _missing_key(self) -> str | None:
+        """That the ConfigMap lacks the key that the node's label names, such as after GitOps has reverted it."""
+        source, key = self.cluster.installed.config_map, self.cluster.labels().get(CONFIG_LABEL)
+        if source is None or key is None:
+            return None
+        if key in ((self.cluster.api.find(source.path) or {}).get("data") or {}):
+            return None
+        return f"key {key} is gone from ConfigMap {source.namespace}/{source.name}: who removes it?"
 
     def _delete_pod(self, component: StackComponent | None) -> None:
         pod = component.pod_of(self.cluster.pods()) if component else None

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NotRequired, TypedDict
 
-from sharebench.measure.nodes.contract import Evidence, Grant, item
+from sharebench.measure.nodes.contract import Evidence, Grant, NodeError, item
 from sharebench.measure.nodes.kubernetes.access.base import view_of
 from sharebench.measure.nodes.kubernetes.access.device_plugin import keys, mig_instances, mig_manager
 from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_instances import Partitioning
 from sharebench.measure.nodes.kubernetes.access.device_plugin.mig_manager import MigState
+from sharebench.measure.nodes.kubernetes.cluster import reservation, saved_state
 from sharebench.measure.nodes.kubernetes.cluster.api import Json
 from sharebench.measure.nodes.kubernetes.cluster.nvidia_stack import (
     CONFIG_LABEL,
@@ -154,8 +155,36 @@ class PluginState(TypedDict):
     """The GPU that all cells use, of several (`placeholders.parse_gpu`)."""
 
 
+def _our_label(node: Json) -> list[str]:
+    """The node's config label, for messages, if it is ours."""
+    label = labels_of(node).get(CONFIG_LABEL, "")
+    return [f"label {CONFIG_LABEL}={label}"] if label.startswith(keys.KEY_PREFIX) else []
+
+
+def _lost_state_message(left: Sequence[str]) -> str:
+    return (
+        f"someone has removed the node's annotation {saved_state.ANNOTATION}; left of a run: {' and '.join(left)}; "
+        "undo it by hand (docs/cluster/security.md, Undo without this tool)"
+    )
+
+
+def lost_state_problem(node: Json) -> str | None:
+    """What a run has left on a node without a saved state; None if there is one, or nothing is left."""
+    # A run writes the saved state first and removes it last.
+    if saved_state.load(node) is not None:
+        return None
+    taints = [f"taint {each['key']}" for each in node["spec"].get("taints") or [] if each["key"] == reservation.TAINT]
+    left = [*_our_label(node), *taints]
+    return _lost_state_message(left) if left else None
+
+
 def capture(node: Json, namespace: str, name: str, active: Json) -> PluginState:
-    """The node's present state; `namespace` and `name` are those of the plugin's ConfigMap."""
+    """The node's present state; `namespace` and `name` are those of the plugin's ConfigMap.
+
+    Raises NodeError if its label is ours, so that the state before our first change is lost.
+    """
+    if left := _our_label(node):
+        raise NodeError(_lost_state_message(left))
     labels = labels_of(node)
     return {
         "label": labels.get(CONFIG_LABEL),
@@ -169,9 +198,13 @@ def capture(node: Json, namespace: str, name: str, active: Json) -> PluginState:
 
 
 def label_patch(node: Json, saved: PluginState) -> dict[str, str | None] | None:
-    """The config label to restore, with None to remove it; no patch if someone else has set it since."""
+    """The config label to restore, with None to remove it; no patch if someone else has set it since.
+
+    A restore that did not end well has set it already.
+    """
     current = labels_of(node).get(CONFIG_LABEL)
-    return None if current is not None and not current.startswith(keys.KEY_PREFIX) else {CONFIG_LABEL: saved["label"]}
+    is_foreign = current not in (None, saved["label"]) and not _our_label(node)
+    return None if is_foreign else {CONFIG_LABEL: saved["label"]}
 
 
 def restore_problems(node: Json, saved: PluginState) -> list[str]:
