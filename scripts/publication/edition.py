@@ -44,7 +44,7 @@ class OutcomeEntry(Entry):
     claim: Literal["above", "not above", "below", "within"]
     limit: float | None = None
     limit_of: str | None = None
-    """Published data set whose ratio of the same groups is the limit, in place of `limit`."""
+    """Published data set of another product whose ratio of the same groups is the limit, in place of `limit`."""
     within_percent: float = 0
     """Largest ratio to the limit, and of the limit, that is `within`."""
 
@@ -60,11 +60,15 @@ class Outcome:
     p_holm: float
     contrary_p_holm: float
     """Of the two-sided tests that the estimate equals the limit, for `within` its nearer end."""
+    is_tested: bool = True
+    """Whether it is of another product than `limit_of`."""
 
     def verdict(self, is_final: bool) -> str:
         """As the design defines it at the end; before, only what a test shows is refuted, or `not above` and holds."""
         if self.estimate is None or self.limit is None:
             return "not measured yet"
+        if not self.is_tested:
+            return "not tested: the limit is of this product"
         so_far = "" if is_final else " so far"
         if self.p is None:
             return f"no interval{so_far}"
@@ -153,12 +157,15 @@ def _pooled_variance(data: DataSet, entry: OutcomeEntry) -> tuple[float | None, 
 def decide_outcomes(entries: Sequence[OutcomeEntry], studies: DataSets, all_studies: DataSets) -> list[Outcome]:
     """The outcomes from the studies of an edition. Outcomes that are not measured yet count as tests for Holm too."""
     by_study = _by_study(studies)
+    products = {data.device["product"] for data in studies.values()}
+    is_tested = [not (each.limit_of and {all_studies[each.limit_of].device["product"]} == products) for each in entries]
     tested = [_test_outcome(entry, by_study.get(entry.study), all_studies) for entry in entries]
+    tested = [values if ok else (*values[:2], None) for values, ok in zip(tested, is_tested, strict=True)]
     own = [1.0 if p is None else p for _, _, p in tested]
     # The p of `within` is that of a one-sided test against the nearer end.
     contrary = [min(1.0, 2 - 2 * p) if entry.claim == "within" else p for entry, p in zip(entries, own, strict=True)]
-    found = zip(entries, tested, holm(own), holm(contrary), strict=True)
-    return [Outcome(entry, *values, *adjusted) for entry, values, *adjusted in found]
+    found = zip(entries, tested, holm(own), holm(contrary), is_tested, strict=True)
+    return [Outcome(entry, *values, p, other, is_own) for entry, values, p, other, is_own in found]
 
 
 def _test_outcome(

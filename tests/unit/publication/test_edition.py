@@ -188,9 +188,11 @@ def test_a_ratio_within_the_margin_of_another_data_set_holds_where_both_are_prec
     verdicts, so_far = [], []
     for ratio in (3.0, 3.15, 3.5):
         data = planted(tmp_path / str(ratio), "two/study", [point("time-slicing", ratio), point("mps", 1.0)])
-        (found,) = decide_outcomes(
-            [claim(1, "within", limit_of="one/study", within_percent=5)], {"two/study": data}, {"one/study": other}
-        )
+        entries = [claim(1, "within", limit_of="one/study", within_percent=5)]
+        (same,) = decide_outcomes(entries, {"two/study": data}, {"one/study": other})
+        assert (same.verdict(is_final=True), same.p_holm) == ("not tested: the limit is of this product", 1)
+        data.device = {**data.device, "product": "another"}
+        (found,) = decide_outcomes(entries, {"two/study": data}, {"one/study": other})
         verdicts.append(found.verdict(is_final=True))
         so_far.append(found.verdict(is_final=False))
     assert verdicts == ["holds", "refuted", "refuted"]
@@ -206,6 +208,7 @@ def test_each_workload_has_its_own_number_of_blocks_and_variance(tmp_path: Path)
     blocks = table["workload"].map({"yolos-graph": 2, "matmul-16384": 1}).fillna(REPEATS)
     table[table["repeat"] <= blocks].to_csv(path, index=False)
     data = data_set(tmp_path, "two/core")
+    data.device = {**data.device, "product": "another"}
     assert tables.facts_table({"two/core": data}).splitlines()[-1].split(" | ")[3] == "1 to 5"
     shutil.copytree(ROOT / edition.DESIGN_FOLDER, tmp_path / edition.DESIGN_FOLDER)
     other = {"h200/inference": planted(tmp_path, "h200/inference", cells)}
