@@ -314,8 +314,10 @@ def _device_baselines(datasets: Mapping[str, DataSet]) -> dict[str, dict[str, li
 def describe_measurement(data: DataSet, root: str) -> str:
     """The device, repeats and windows of a data set, with a link to its document; `root` leads to the checkout."""
     devices = f"{data.device_count} devices, " if data.device_count > 1 else ""
-    often = format_times(data.repeats)
-    text = f"{data.device['product']}, {devices}every cell {often}, windows of {data.window_seconds:g} s"
+    repeats = data.repeats_by_workload.values()
+    few, many = min(repeats), max(repeats)
+    often = f"cells {few} to {many} times" if few < many else f"every cell {format_times(many)}"
+    text = f"{data.device['product']}, {devices}{often}, windows of {data.window_seconds:g} s"
     names = sorted(set(data.table("cells")["tenant_workload"]) - {""})
     short = short_windows(from_json(data.manifest["config"]), names)
     if short:

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
+from unit.edited import edited_table
 from unit.papers import H200, data_set, publish
 
 from publication import build, cross_checks, documents, findings, rebuild, tables
@@ -218,6 +219,9 @@ def test_a_measurement_is_described_by_device_repeats_and_windows(tmp_path: Path
     text = tables.describe_measurement(data_set(tmp_path), "..")
     assert text == "NVIDIA H200, every cell 3 times, windows of 5 s: [gpu/study](../published/gpu/README.md)"
     assert "NVIDIA H200, 2 devices, every cell" in tables.describe_measurement(data_set(tmp_path, "gpu/more"), "")
+    with edited_table(tmp_path / "made/gpu/study/tables/cells.csv") as table:
+        table.loc[len(table)] = table.iloc[0].to_dict() | {"workload": "another"}
+    assert "NVIDIA H200, cells 1 to 3 times, windows" in tables.describe_measurement(data_set(tmp_path), "..")
 
 
 @pytest.mark.thorough
