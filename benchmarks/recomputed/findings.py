@@ -30,6 +30,7 @@ from benchmarks.recomputed.records import (
     mean_seconds,
     over_alone,
     paired,
+    percentile,
     place,
     progress,
     ratio_to_alone,
@@ -208,6 +209,11 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
         select(servers, "exclusive", four, 1),
         lambda cell: both_alone(servers, four, cell, tokens_hz) / small_load[place(cell)],
     )
+    tails = [
+        1e3 * interval(select(services, strategy, "yolos-light", replicas), percentile(0.95))[0]
+        for strategy, replicas in (("mps", 7), ("mps-limited", 7), ("mps-limited", 3), ("exclusive", 1))
+    ]
+    untuned = [over_alone(servers, each, four, 4, ratio_to_alone(tokens_hz)) for each in SHARED]
     single = [cell["telemetry"] for each in (*ALONE, "mps") for cell in select(servers, each, four, 1)]
     active = sorted(each["sm_active_mean_percent"] for each in single)
     tuned, mix, batches = map(data_set, ("tuned", "mix", "batches"))
@@ -263,6 +269,7 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
         "**Seven services": with_ends(
             slowdown(services, "mps", "yolos-light", 7), slowdown(services, "time-slicing", "yolos-light", 3)
         ),
+        "*Measured:* seven of": [*with_ends(slowdown(services, "mps-limited", "yolos-light", 7)), *tails],
         "**Four jobs": [*with_ends(faster), digits(1 / slower[0])],
         "- *Do shares of the SMs undo": ["4", *now["mps-limited"], *now["mps"]],
         "- *Is it these devices, their host, or this version of the code?* No (the same once": [
@@ -289,6 +296,7 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
             *("16", *with_ends(one_server), "4", "16"),
             *with_ends(paired(servers, ("mps", four, 4), ("time-slicing", four, 4), tokens_hz)),
             *("4", *with_ends(paired(servers, ("mps", few, 4), ("time-slicing", few, 4), tokens_hz))),
+            *("16", "16", *with_ends(*untuned[:2]), digits(untuned[2][0])),
         ],
         "- *Does MPS leave": [
             *activity(tuned, "large", (("mps", 3), ("time-slicing", 3)), "sm", 0),
