@@ -104,6 +104,16 @@ def tolerant(plugin: Cluster) -> Iterator[Cluster]:
         for each in plugin.apps.list_namespaced_daemon_set(PLUGIN_NAMESPACE).items:
             body = {"spec": {"template": {"spec": {"tolerations": value}}}}
             plugin.apps.patch_namespaced_daemon_set(each.metadata.name, PLUGIN_NAMESPACE, body)
+        eventually("new pods of all", are_new)
+
+    def are_new() -> bool:
+        """Or the next test would begin while its only GPU is gone."""
+        return all(
+            each.status.observed_generation == each.metadata.generation
+            and (each.status.updated_number_scheduled or 0) == each.status.desired_number_scheduled
+            and not each.status.number_unavailable
+            for each in plugin.apps.list_namespaced_daemon_set(PLUGIN_NAMESPACE).items
+        )
 
     set_tolerations([{"key": reservation.TAINT, "operator": "Exists"}])
     yield plugin
