@@ -173,6 +173,25 @@ def test_a_restore_after_one_that_failed_waits_again(cluster: FakeCluster, tmp_p
     assert cluster.store[NODE]["metadata"]["labels"] == before
 
 
+def test_a_node_whose_owner_has_changed_it_for_good_is_usable_again(cluster: FakeCluster, tmp_path: Path) -> None:
+    labels, configs = cluster.store[NODE]["metadata"]["labels"], copy.deepcopy(cluster.store[CONFIGS]["data"])
+    labels[CONFIG] = "default"
+    node = opened(cluster, tmp_path)
+    node.ensure(state("time-slicing"))
+    cluster.is_stuck = True
+    typed = f"where it is to stay so: kubectl annotate node gpu-node {saved_state.ANNOTATION}-$"
+    with pytest.raises(NodeError, match=typed):
+        node.restore()
+    del cluster.store[NODE]["metadata"]["annotations"][saved_state.ANNOTATION]
+    cluster.is_stuck = False
+    cluster._switch()
+    later = opened(cluster, tmp_path / "later")
+    later.sweep()
+    later.ensure(state("time-slicing"))
+    assert later.restore()
+    assert (label(cluster), cluster.store[CONFIGS]["data"]) == ("default", configs)
+
+
 @pytest.mark.parametrize("newer_keys", [[], ["active"]], ids=["killed", "killed in version 0.1"])
 def test_a_later_run_restores_what_a_dead_run_changed(
     cluster: FakeCluster, tmp_path: Path, newer_keys: list[str]

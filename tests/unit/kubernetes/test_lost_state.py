@@ -113,7 +113,10 @@ def test_a_run_in_another_namespace_is_left_alone_where_no_plugin_has_the_lease(
     before = copied(cluster.store[NODE])
     ours = without_plugin(cluster, tmp_path / "ours", "team-b")
     monkeypatch.setattr(lifecycle, "open_nodes", lambda *_: [ours])
-    line = "a run in namespace team-a has changed the node, .* or restore the node with kubernetes.namespace: team-a"
+    line = (
+        "a run in namespace team-a has changed the node, .* or restore the node with kubernetes.namespace: team-a "
+        r"\(where that is gone, or not allowed: .*, Undo without this tool\)"
+    )
     with pytest.raises(OwnershipError, match=line):
         lifecycle.begin(study_with(STUDY), tmp_path / "results", {rule: []}, ["snakemake"], "")
     assert cluster.store[NODE] == before

@@ -150,6 +150,10 @@ def test_a_suspect_foreign_mps_daemon_is_refused(node: ClusterNode, monkeypatch:
     node.evidence(STUDY.strategies["hami"], node.grants(STUDY.strategies["hami"], 1), [{"view": None}])  # type: ignore[typeddict-item]
     with pytest.raises(NodeError, match="not ours to restart"):
         node.ensure(shared)
+    # A run after one that was killed.
+    node.sweep()
+    with pytest.raises(NodeError, match="not ours to restart"):
+        node.ensure(shared)
     # At the end of the run the mark is removed: a user who starts another one has read the message.
     node.restore()
     node.ensure(shared)

@@ -294,8 +294,7 @@ class ClusterNode(Node):
 
     def add_pod_monitor(self, options: "PrometheusOptions") -> None:
         """Have the Prometheus of an operator scrape the node's tenants until `restore`. Raises NodeError."""
-        digest, run_id = self.cluster.digest, self.cluster.run_id
-        monitor = pod_monitor.pod_monitor(digest, foreign_pods.OWNER_LABEL, run_id, options)
+        monitor = pod_monitor.pod_monitor(self.cluster.digest, foreign_pods.OWNER_LABEL, self.cluster.run_id, options)
         pod_monitor.ensure(self.cluster.api, self.cluster.options["namespace"], monitor)
 
     def _remove_pod_monitor(self, before: Json) -> None:
@@ -309,7 +308,7 @@ class ClusterNode(Node):
         """Remove a dead run's objects from our namespace, and restore the node if that run left it changed."""
         if self.cluster.saved_state() is not None:
             print("restoring the node, which a run that did not end well has left changed", file=sys.stderr)
-        self.restore()
+        self.restore(is_beginning=True)
         self._refuse_without_access()
         self.cluster.refuse_foreign_pods()
 
@@ -351,7 +350,7 @@ class ClusterNode(Node):
             self.mps_suspect_file(access.name).unlink(missing_ok=True)
         self._current_strategy = state.strategy
 
-    def restore(self) -> bool:
+    def restore(self, is_beginning: bool = False) -> bool:
         """Restore the node's saved state; False if nothing of the node was changed.
 
         Raises NodeError, also if another run holds the node by now, to which the state then belongs.
@@ -365,7 +364,8 @@ class ClusterNode(Node):
             self._change_state(None)
         else:
             self._write_state(None)
-        for name in ACCESSES:
+        # A run that was killed has not reported that an MPS daemon, not ours to restart, is suspect.
+        for name in () if is_beginning else ACCESSES:
             self.mps_suspect_file(name).unlink(missing_ok=True)
         # Last, so that the node is restored even without the right to remove PodMonitors.
         self._remove_pod_monitor(before)

@@ -207,7 +207,8 @@ class Cluster:
             return None
         return (
             f"a run in namespace {namespace} has changed the node, and its Lease is there, since there is no device "
-            f"plugin; wait for it to end, or restore the node with kubernetes.namespace: {namespace}"
+            f"plugin; wait for it to end, or restore the node with kubernetes.namespace: {namespace} (where that is "
+            "gone, or not allowed: docs/cluster/security.md, Undo without this tool)"
         )
 
     def write_saved_state(self, state: SavedState | None) -> None:

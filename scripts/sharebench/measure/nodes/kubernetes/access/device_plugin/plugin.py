@@ -250,8 +250,12 @@ class DevicePluginAccess(Access):
             time.sleep(POLL_SECONDS)
         self._delete_pod(self.cluster.installed.plugin)
 
-    def _await_state(self, problems: Callable[[], list[str]], failure: str, is_mps: bool, is_mps_new: bool) -> None:
-        """Wait until there have been no problems for `stable_seconds`. Raises NodeError, which begins with `failure`.
+    def _await_state(
+        self, problems: Callable[[], list[str]], failure: str, is_mps: bool, is_mps_new: bool, remedy: str = ""
+    ) -> None:
+        """Wait until there have been no problems for `stable_seconds`.
+
+        Raises NodeError, which begins with `failure` and ends with `remedy`.
 
         With `is_mps_new`, no MPS daemon ran when the plugin looked for one.
         """
@@ -276,7 +280,7 @@ class DevicePluginAccess(Access):
                 if missing := self._missing_key():
                     found, hint = [missing, *found], ""
                 found = [*closed_reasons(self.cluster.read_node()), *found] or ["it does not stay so"]
-                raise NodeError(f"{failure} within {limit:g} s: {'; '.join(found)}{hint}")
+                raise NodeError(f"{failure} within {limit:g} s: {'; '.join(found)}{hint}{remedy}")
             time.sleep(POLL_SECONDS)
         if ready > began:
             self.cluster.note_phase("plugin", ready - began)
@@ -359,7 +363,10 @@ class DevicePluginAccess(Access):
 
         # Without a plugin, nothing reacts to the label any more.
         if labels is not None and self.cluster.installed.plugin is not None:
-            self._await_state(problems, "the node did not get back to how it was found", is_mps, is_mps_new)
+            # Its owner may have changed more than the label: then no restore ends well.
+            remedy = f"; where it is to stay so: kubectl annotate node {self.cluster.name} {saved_state.ANNOTATION}-"
+            failure = "the node did not get back to how it was found"
+            self._await_state(problems, failure, is_mps, is_mps_new, remedy)
         if not takes_only_key:
             self._remove_configs(saved)
 
