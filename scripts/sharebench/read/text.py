@@ -63,9 +63,12 @@ TEXT_COLUMNS = ("strategy", "workload")
 
 
 def repeats_text(config: StudyConfig, workloads: Collection[str] = ()) -> str:
-    """`3 repeats`, or `2 to 4 repeats` where the study excludes whole repeats of some of these workloads, or of any."""
-    counts = [_repeats_of(name, config) for name in workloads or config["workloads"] or [""]]
-    ends = sorted({min(counts), max(counts)})
+    """`3 repeats`, or `2 to 4 repeats` where the study excludes whole repeats of some of these workloads, or of any.
+
+    Workloads that it excludes altogether do not count.
+    """
+    counts = {_repeats_of(name, config) for name in workloads or config["workloads"] or [""]} - {0}
+    ends = sorted({min(counts, default=0), max(counts, default=0)})
     return f"{' to '.join(map(str, ends))} repeat{'s' * (ends[-1] != 1)}"
 
 
