@@ -20,14 +20,14 @@ class Slice:
     switch_us: Number
 
 
-def read_slices(publication: Path, strategy: str = "time-slicing") -> list[Slice]:
-    """The probes under a strategy where runs ended, by device and number of tenants; none without a file."""
+def read_slices(publication: Path) -> list[Slice]:
+    """The probes under time-slicing, by device and number of tenants; none without a file."""
     path = publication / FILE
     if not path.is_file():
         return []
     table = read_table(path)
     found = []
-    for row in table[(table["strategy"] == strategy) & table["run_count"].notna()].to_dict("records"):
+    for row in table[(table["strategy"] == "time-slicing") & table["run_count"].notna()].to_dict("records"):
         run, switch = ([float(row[f"{kind}_{end}_us"]) for end in ("p50", "p5", "p95")] for kind in ("run", "switch"))
         tenants, count = int(row["tenants"]), int(row["run_count"])
         found.append(Slice(str(row["device"]), tenants, count, Number(*run).scaled(1e-3), Number(*switch)))

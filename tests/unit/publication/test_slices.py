@@ -16,7 +16,7 @@ def test_the_probes_of_a_visit_are_read_by_number_of_tenants(tmp_path: Path) -> 
     for tenants in (7, 2):
         strategies = {
             "time-slicing": shares | {"run": PERCENTILES, "switch": PERCENTILES},
-            "mps": shares | {"run": None, "switch": None},
+            "mps": shares | {"run": PERCENTILES, "switch": PERCENTILES},
         }
         node = {"kind": "nvidia", "product": "GPU", "device": "a", "details": {}}
         probe = {"node": node, "tenants": tenants, "strategies": strategies}
@@ -25,5 +25,4 @@ def test_the_probes_of_a_visit_are_read_by_number_of_tenants(tmp_path: Path) -> 
     probes.table([tmp_path / "visit"]).to_csv(tmp_path / FILE, index=False)
     length = Number(2100.0, 2000.0, 2200.0)
     assert read_slices(tmp_path) == [Slice("a", tenants, 9, length.scaled(1e-3), length) for tenants in (2, 7)]
-    assert read_slices(tmp_path, "mps") == []
     assert read_slices(tmp_path / "none") == []
