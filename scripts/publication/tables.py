@@ -57,41 +57,32 @@ def main_table(
     replicas: int,
     strategies: Mapping[str, str],
     marks: Mapping[str, str],
-    elsewhere: tuple[str, Sequence[DataSet]] | None = None,
+    elsewhere: tuple[str, DataSet] | None = None,
 ) -> str:
     """Mean latency and throughput in units, of one tenant alone and of `replicas` tenants under each strategy.
 
     A row is a data set, its workload and that one's name in the table; `strategies` maps names to titles of columns.
     `marks` has the sign for `unsteady` baselines, which are given as a range over their cells, and for workloads that
-    were measured `once` or meet the `power` limit. `elsewhere` adds a column with its title: latencies under the
-    first two strategies in the first of its data sets that has the workload.
+    were measured `once` or meet the `power` limit. `elsewhere` adds a column, by its title and another data set:
+    latencies under the first two strategies.
     """
-    return markdown([_main_row(*row, replicas, strategies, marks, elsewhere) for row in rows])
-
-
-def _main_row(
-    data: DataSet,
-    workload: str,
-    label: str,
-    replicas: int,
-    strategies: Mapping[str, str],
-    marks: Mapping[str, str],
-    elsewhere: tuple[str, Sequence[DataSet]] | None,
-) -> dict[str, str]:
-    many = _rows_of_copies(data, workload, replicas)
-    if not many:
-        raise MissingNumber(f"{data.name} has no cell with {replicas} tenants of {workload}")
-    signs = {"once": data.repeats_by_workload[workload] == 1, "power": data.is_slowed_down(workload)}
-    sign = "".join(marks[name] for name, is_so in signs.items() if is_so)
-    one = _rows_of_copies(data, workload, 1)[data.baseline]
-    cells = {f"{replicas} tenants": f"{label}{sign}", "one alone": _format_alone(data, one, workload, marks)}
-    cells |= {title: _format_in_units(many[name]) if name in many else "" for name, title in strategies.items()}
-    if elsewhere:
-        title, others = elsewhere
-        found = next(filter(None, (_rows_of_copies(each, workload, replicas) for each in others)), {})
-        latencies = (read_number(found[name], "latency_mean_seconds").point for name in [*strategies][:2] if found)
-        cells[title] = ", ".join(map(format_latency, latencies))
-    return cells
+    found = []
+    for data, workload, label in rows:
+        many, one = (_rows_of_copies(data, workload, count) for count in (replicas, 1))
+        if not many:
+            raise MissingNumber(f"{data.name} has no cell with {replicas} tenants of {workload}")
+        signs = {"once": data.repeats_by_workload[workload] == 1, "power": data.is_slowed_down(workload)}
+        sign = "".join(marks[name] for name, is_so in signs.items() if is_so)
+        alone = _format_alone(data, one[data.baseline], workload, marks)
+        cells = {f"{replicas} tenants": f"{label}{sign}", "one alone": alone}
+        cells |= {title: _format_in_units(many[name]) if name in many else "" for name, title in strategies.items()}
+        if elsewhere:
+            title, other = elsewhere
+            there = _rows_of_copies(other, workload, replicas)
+            latencies = (read_number(there[name], "latency_mean_seconds").point for name in [*strategies][:2] if there)
+            cells[title] = ", ".join(map(format_latency, latencies))
+        found.append(cells)
+    return markdown(found)
 
 
 def _rows_of_copies(data: DataSet, workload: str, replicas: int) -> dict[str, dict[Any, Any]]:

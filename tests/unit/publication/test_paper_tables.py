@@ -15,7 +15,7 @@ from publication import tables as paper_tables
 from publication.numbers import MissingNumber, Number
 
 SHOWN = {"time-slicing": "TS", "mps": "MPS"}
-MARKS = {"unsteady": " *", "power": " !"}
+MARKS = {"unsteady": " *", "once": " ?", "power": " !"}
 
 
 def test_the_unit_depends_on_the_size() -> None:
@@ -30,12 +30,12 @@ def test_the_main_table_is_in_units(tmp_path: Path) -> None:
     publish(tmp_path)
     alone(tmp_path, [1.0, 1.05])
     data = data_set(tmp_path)
-    rows, other = [(data, "net", "Net")], [SimpleNamespace(table=lambda _: data.table("summary").head(0)), data]
+    rows, empty = [(data, "net", "Net")], SimpleNamespace(table=lambda _: data.table("summary").head(0))
     table = paper_tables.main_table(rows, 2, SHOWN, MARKS)
     assert table.splitlines()[0] == "| 2 tenants | one alone | TS | MPS |"
     assert table.splitlines()[2] == "| Net | 1.00 s · 1.00/s | 2.00 s · 12.3 k/s | 1.00 s · 12.3 k/s |"
-    for others, shown in ((other, "2.00 s, 1.00 s"), (other[:1], "")):
-        wider = paper_tables.main_table(rows, 2, SHOWN, MARKS, ("there", cast(Any, others)))
+    for other, shown in ((data, "2.00 s, 1.00 s"), (empty, "")):
+        wider = paper_tables.main_table(rows, 2, SHOWN, MARKS, ("there", cast(Any, other)))
         assert wider.splitlines()[0].endswith("| MPS | there |") and wider.endswith(f"12.3 k/s | {shown} |")
     with pytest.raises(MissingNumber, match="no cell with 9 tenants of net"):
         paper_tables.main_table(rows, 9, SHOWN, MARKS)
@@ -50,6 +50,14 @@ def test_an_unsteady_baseline_is_given_as_a_range_and_not_divided_by(tmp_path: P
     assert "`net` (1.00 to 1.20 s alone)" in paper_tables.unsteady_clause(data, ["net"])
     # Only the shared cells count, whose bounds are a tenth from their values.
     assert paper_tables.widest_percent(data, 2, ["mps"], ["net"]).value == pytest.approx(10)
+
+
+def test_a_workload_that_was_measured_once_is_marked(tmp_path: Path) -> None:
+    publish(tmp_path)
+    alone(tmp_path, [1.0, 1.05])
+    with edited_table(tmp_path / "made/gpu/study/tables/cells.csv") as table:
+        table["repeat"] = 1
+    assert "| Net ? |" in paper_tables.main_table([(data_set(tmp_path), "net", "Net")], 2, SHOWN, MARKS)
 
 
 def test_a_workload_at_the_power_limit_is_marked(tmp_path: Path) -> None:
