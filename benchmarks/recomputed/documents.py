@@ -103,7 +103,7 @@ def main_row(name: str, workload: str, strategies: Sequence[str], elsewhere: str
         if cells := select(name, strategy, workload, replicas):
             value, _, high = interval(cells, mean_seconds)
             printed += [format_latency(value), format_rate(interval(cells, rate_hz)[0])]
-            if strategy != "mps-limited-200" and not math.isnan(high):
+            if not math.isnan(high):
                 widest = max(widest, high / value - 1)
     if elsewhere:
         cells_of = (select(elsewhere, each, workload, 7) for each in SHARED[:2])
