@@ -1,4 +1,4 @@
-"""What a run finds or leaves on the node of a cluster that no run restores, and what keeps it from the node."""
+"""What a run leaves on the node of a cluster that no run restores, and which of NVIDIA's pods do not run."""
 
 from sharebench.measure.nodes.kubernetes.access.device_plugin.state import lost_state_problem, unready_reasons
 from sharebench.measure.nodes.kubernetes.node import ClusterNode
