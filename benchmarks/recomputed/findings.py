@@ -237,6 +237,14 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
     nos = nos_seconds("time-slicing", 7) / nos_seconds("mps", 7)
     lines: dict[str, Expected] = {
         "**With seven tenants the latency": [*with_ends(sliced_over_mps(core, YOLOS, mean_seconds)), f"{nos:.2f}"],
+        "*Measured:* 7 tenants of `yolos-graph`, over": [
+            *with_ends(*(of(core, each, YOLOS, 7) for of in (slowdown, progress) for each in SHARED)),
+            *("100", f"{nos:.2f}", "100"),
+        ],
+        "*Measured:* 2 tenants of `matmul-16384`": [
+            *("2", str(sum(tenant["count"] for cell in select(core, "mps", HUGE, 2) for tenant in cell["tenants"]))),
+            *with_ends(*(progress(core, each, HUGE, 7) for each in SHARED)),
+        ],
         "- *Does one tenant fill": [
             *("1", "7", *activity(core, YOLOS, points, "sm", 0), *activity(core, YOLOS, points, "dram", 1)),
         ],
