@@ -179,7 +179,7 @@ def test_a_node_whose_owner_has_changed_it_for_good_is_usable_again(cluster: Fak
     node = opened(cluster, tmp_path)
     node.ensure(state("time-slicing"))
     cluster.is_stuck = True
-    typed = f"where it is to stay so: kubectl annotate node gpu-node {saved_state.ANNOTATION}-$"
+    typed = f"where the node is to stay as it is now: kubectl annotate node gpu-node {saved_state.ANNOTATION}-$"
     with pytest.raises(NodeError, match=typed):
         node.restore()
     del cluster.store[NODE]["metadata"]["annotations"][saved_state.ANNOTATION]

@@ -364,7 +364,8 @@ class DevicePluginAccess(Access):
         # Without a plugin, nothing reacts to the label any more.
         if labels is not None and self.cluster.installed.plugin is not None:
             # Its owner may have changed more than the label: then no restore ends well.
-            remedy = f"; where it is to stay so: kubectl annotate node {self.cluster.name} {saved_state.ANNOTATION}-"
+            command = f"kubectl annotate node {self.cluster.name} {saved_state.ANNOTATION}-"
+            remedy = f"; where the node is to stay as it is now: {command}"
             failure = "the node did not get back to how it was found"
             self._await_state(problems, failure, is_mps, is_mps_new, remedy)
         if not takes_only_key:
