@@ -166,6 +166,8 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
         )
     ]
     wider = [paired(name, ("mps-limited-200", "bert", 7), ("mps", "bert", 7), rate_hz) for name in (main, again)]
+    alike = (("mps-limited", "bert", 7), ("mps", "bert", 7), rate_hz)
+    narrow = [digits(paired(data_set(each), *alike)[0]) for each in ("host_bound", "host_bound_two")]
     berts = {cell["device"] for name in (main, again) for cell in select(name, "mps-limited-200", "bert", 7)}
     steps = "training-4096+training-4096"
     training = [progress(pairs, "time-slicing", steps, 2, "training-4096")]
@@ -220,6 +222,6 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
         ],
         (*which, "| untrusted"): shared_memory("mps", "mps-limited"),
         (*which, "| light"): light,
-        (*exceptions, "- **BERT"): [*with_ends(*wider), str(len(berts))],
+        (*exceptions, "- **BERT"): [*with_ends(*wider), str(len(berts)), *narrow],
         (*exceptions, "- **So are two"): [*with_ends(*training), "5"],
     }
