@@ -39,6 +39,7 @@ TAKES = {
 Question = tuple[str, str, dict[str, Any]]
 """Study, workload, and what is asked."""
 NO_SLO = {"latency_ms": None, "ttft_ms": None, "itl_ms": None, "tpot_ms": None}
+UNTRUSTED = (("../h100/core", "fault"), ("inference", "performance"))
 COPIES: list[Question] = [("../h100/core", name, {"tenants": 7}) for name in ("yolos-graph", "resnet50-graph")]
 ROWS: dict[str, list[Question]] = {
     "small models, copies of each other": COPIES,
@@ -51,7 +52,7 @@ ROWS: dict[str, list[Question]] = {
     "an LLM server and three small services": [("../h200-two/server-and-services", "server-and-services", {})],
     "batch jobs of short kernels": [("jobs", "batch-matmul-100000", {"tenants": 4})],
     "tenants that may crash": [("load", "yolos-light", {"tenants": 3, "isolation": "fault"})],
-    "untrusted tenants": [("../h100/core", "yolos-graph", {"tenants": 7, "isolation": "fault"})],
+    "untrusted tenants": [(study, "yolos-graph", {"tenants": 7, "isolation": kind}) for study, kind in UNTRUSTED],
     "light services with a latency SLO (p95 within 50 ms)": [
         ("load", "yolos-light", {"tenants": 7, "slo": {"latency_ms": 50}})
     ],
