@@ -28,6 +28,8 @@ PAIRS_FILE = "pairs.csv"
 PAIRS_COLUMNS = ("strategy", "workload", "replicas", "pair", "bare_mean_ms", "ours_mean_ms")
 LIMIT_RATIO = 0.02
 """Largest distance of a cell's median ratio from 1; tests/gpu/compare_bare_loop.py has the same limit."""
+WIDEST = 4
+"""An interval with ends further apart than this factor has half and twice its value in it, and decides nothing."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,8 @@ class PublishedRatio:
         direction = "" if is_one else f", {direction}"
         if self.ours.low is None or self.ours.high is None:
             return f"undecided without an interval{direction}: {factor}"
+        if self.ours.high > WIDEST * self.ours.low:
+            return f"undecided, our interval is too wide{direction}: {factor}"
         if self.ours.low <= self.theirs <= self.ours.high:
             return "agrees: within our interval"
         if low <= self.ours.high and self.ours.low <= high:
