@@ -155,9 +155,10 @@ def test_the_plugins_mps_that_was_not_measured_is_not_said_to_bring_nothing() ->
     assert not isolated.not_measured, "MPS isolates no faults, with limits or without"
     assert not any(each.not_measured for each in answers("inference", deploy="device-plugin", tenants=7))
     assert not answers("eager", deploy="device-plugin", tenants=1)[0].not_measured, "one alone has no neighbours"
-    of_servers = {each.workload: each for each in answers("../h200-two/llm", deploy="device-plugin", slo=NO_SLO)}
-    for workload, words in (("large", "more replicas bring nothing"), ("large-open", f"{MEASURED_ONCE}; ahead: ")):
-        assert of_servers[workload].headline.startswith(f"{of_what_was}{words}")
+    nothing, once = "more replicas bring nothing", f"{MEASURED_ONCE}; ahead: "
+    for study, workload, words in (("h200-two", "large", nothing), ("h100", "large-open", once)):
+        servers = {each.workload: each for each in answers(f"../{study}/llm", deploy="device-plugin", slo=NO_SLO)}
+        assert servers[workload].headline.startswith(f"{of_what_was}{words}")
     (mix,) = answers("../h200-two/server-and-services", deploy="device-plugin")
     assert mix.headline.startswith(f"{of_what_was}take time-slicing on 1 GPU instead of 4")
 
