@@ -28,8 +28,6 @@ PAIRS_FILE = "pairs.csv"
 PAIRS_COLUMNS = ("strategy", "workload", "replicas", "pair", "bare_mean_ms", "ours_mean_ms")
 LIMIT_RATIO = 0.02
 """Largest distance of a cell's median ratio from 1; tests/gpu/compare_bare_loop.py has the same limit."""
-WIDEST = 4
-"""An interval with ends further apart than this factor has half and twice its value in it, and decides nothing."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,10 @@ class PublishedRatio:
 
     @property
     def verdict(self) -> str:
-        """Whether theirs, with its reading error, meets our interval, and if not, whether both are on one side of 1."""
+        """Whether theirs, with its reading error, meets our interval, and if not, whether both are on one side of 1.
+
+        An interval that has both theirs and 1 in it decides nothing.
+        """
         if self.ours is None:
             return "not measured yet"
         low, high = self.theirs_range
@@ -65,13 +66,14 @@ class PublishedRatio:
         direction = "" if is_one else f", {direction}"
         if self.ours.low is None or self.ours.high is None:
             return f"undecided without an interval{direction}: {factor}"
-        if self.ours.high > WIDEST * self.ours.low:
-            return f"undecided, our interval is too wide{direction}: {factor}"
+        meets, has_one = (below <= self.ours.high and self.ours.low <= above for below, above in ((low, high), (1, 1)))
+        if meets and has_one and not low <= 1 <= high:
+            return f"undecided between theirs and 1: {factor}"
         if self.ours.low <= self.theirs <= self.ours.high:
             return "agrees: within our interval"
-        if low <= self.ours.high and self.ours.low <= high:
+        if meets:
             return f"agrees within its reading error: {factor}"
-        if self.ours.low <= 1 <= self.ours.high:
+        if has_one:
             return f"disagrees: {factor}, and not different from 1"
         return f"disagrees in size{direction}: {factor}"
 

@@ -163,7 +163,8 @@ def test_only_measurements_of_gpus_get_into_findings(tmp_path: Path, device: dic
     "theirs, ours, verdict",
     [
         (2.0, Number(2.1, 1.9, 2.3), "agrees: within our interval"),
-        (2.0, Number(2.1, 0.5, 8.4), "undecided, our interval is too wide, same direction: 1.05 × theirs"),
+        (2.0, Number(2.1, 0.5, 8.4), "undecided between theirs and 1: 1.05 × theirs"),
+        (1.0, Number(1.1, 0.9, 1.3), "agrees: within our interval"),
         (2.0, Number(3.0, 2.9, 3.1), "disagrees in size, same direction: 1.50 × theirs"),
         (2.0, Number(0.5, 0.4, 0.6), "disagrees in size, opposite direction: 0.250 × theirs"),
         (2.0, Number(1.0, 0.9, 1.1), "disagrees: 0.500 × theirs, and not different from 1"),
