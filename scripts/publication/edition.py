@@ -64,7 +64,7 @@ class Outcome:
     """Whether it is of another product than `limit_of`."""
 
     def verdict(self, is_final: bool) -> str:
-        """As the design defines it at the end; before, only what a test shows is refuted, or `not above` and holds."""
+        """As the design defines it: only what a test shows holds or is refuted, for `not above` its contrary."""
         if self.estimate is None or self.limit is None:
             return "not measured yet"
         if not self.is_tested:
@@ -77,7 +77,7 @@ class Outcome:
         expected, otherwise = ("holds", "refuted") if is_claim else ("refuted", "holds")
         if is_on_side and self.p_holm < replication.SIGNIFICANCE_LEVEL:
             return f"{expected}{so_far}"
-        if not is_final and (is_on_side or self.contrary_p_holm >= replication.SIGNIFICANCE_LEVEL):
+        if is_on_side or self.contrary_p_holm >= replication.SIGNIFICANCE_LEVEL:
             otherwise = "not shown" if is_claim else "not refuted"
         is_lost = is_on_side and self.p < replication.SIGNIFICANCE_LEVEL
         return f"{otherwise}{f', {expected} without the correction' if is_lost else ''}{so_far}"

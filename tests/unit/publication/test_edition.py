@@ -83,36 +83,33 @@ def test_planted_ratios_decide_claims_together(tmp_path: Path) -> None:
     assert smallest.p is not None and smallest.p_holm == pytest.approx(6 * smallest.p)
 
 
-def test_a_verdict_mentions_an_outcome_that_only_the_correction_refutes(tmp_path: Path) -> None:
+def test_a_verdict_mentions_an_outcome_that_only_the_correction_hides(tmp_path: Path) -> None:
     data = planted(tmp_path, "two/study", [point("time-slicing", 1.0), point("mps", 1.0)])
     value = data.estimate(claim(1, "above").over, claim(1, "above").under, "latency_mean_seconds")
     assert value.low is not None
     # The limit is just below the interval, so p is just below 0.05, and twelve such tests show nothing together.
     claims = [claim(number, "above", limit=0.99 * value.low) for number in range(1, 13)]
     found = decide_outcomes(claims, {"two/study": data}, {})
-    assert {each.verdict(is_final=True) for each in found} == {"refuted, holds without the correction"}
-    so_far = {each.verdict(is_final=False) for each in found}
-    assert so_far == {"not shown, holds without the correction so far"}
+    assert {each.verdict(is_final=True) for each in found} == {"not shown, holds without the correction"}
 
 
-def test_before_the_end_the_correction_holds_for_what_is_refuted_too(tmp_path: Path) -> None:
+def test_the_correction_holds_for_what_is_refuted_too(tmp_path: Path) -> None:
     data = planted(tmp_path, "two/study", [point("time-slicing", 1.0), point("mps", 1.0)])
     value = data.estimate(claim(1, "above").over, claim(1, "above").under, "latency_mean_seconds")
     assert value.high is not None
     # As above, with the limit on the other side.
     claims = [claim(number, "above", limit=1.01 * value.high) for number in range(1, 13)]
-    for some, verdict in ((claims[:1], "refuted so far"), (claims, "not shown so far")):
+    for some, verdict in ((claims[:1], "refuted"), (claims, "not shown")):
         found = decide_outcomes(some, {"two/study": data}, {})
-        assert {each.verdict(is_final=False) for each in found} == {verdict}
+        assert {each.verdict(is_final=True) for each in found} == {verdict}
 
 
-def test_what_no_test_shows_is_not_refuted_before_all_blocks_are_there(tmp_path: Path) -> None:
+def test_what_no_test_shows_is_not_refuted(tmp_path: Path) -> None:
     data = planted(tmp_path, "two/study", [point("time-slicing", 3.0), point("mps", 1.0)])
     value = data.estimate(claim(1, "above").over, claim(1, "above").under, "latency_mean_seconds").value
     entries = [claim(number, text, limit=value) for number, text in enumerate(("above", "below", "not above"))]
     found = decide_outcomes(entries, {"two/study": data}, {})
-    assert [each.verdict(is_final=True) for each in found] == ["refuted", "refuted", "holds"]
-    assert [each.verdict(is_final=False) for each in found] == ["not shown so far"] * 2 + ["not refuted so far"]
+    assert [each.verdict(is_final=True) for each in found] == ["not shown"] * 2 + ["not refuted"]
 
 
 def test_the_makespan_of_a_queue_is_the_sum_and_else_the_last_completion(tmp_path: Path) -> None:
@@ -185,7 +182,7 @@ def test_the_table_has_a_row_for_every_outcome(tmp_path: Path) -> None:
 
 def test_a_ratio_within_the_margin_of_another_data_set_holds_where_both_are_precise(tmp_path: Path) -> None:
     other = planted(tmp_path, "one/study", [point("time-slicing", 3.0), point("mps", 1.0)])
-    verdicts, so_far = [], []
+    verdicts = []
     for ratio in (3.0, 3.15, 3.5):
         data = planted(tmp_path / str(ratio), "two/study", [point("time-slicing", ratio), point("mps", 1.0)])
         entries = [claim(1, "within", limit_of="one/study", within_percent=5)]
@@ -194,9 +191,7 @@ def test_a_ratio_within_the_margin_of_another_data_set_holds_where_both_are_prec
         data.device = {**data.device, "product": "another"}
         (found,) = decide_outcomes(entries, {"two/study": data}, {"one/study": other})
         verdicts.append(found.verdict(is_final=True))
-        so_far.append(found.verdict(is_final=False))
-    assert verdicts == ["holds", "refuted", "refuted"]
-    assert so_far == ["holds so far", "not shown so far", "refuted so far"]
+    assert verdicts == ["holds", "not shown", "refuted"]
     assert edition.within_probability(log_interval([3.0]), log_interval([3.0, 3.1]), 5) is None
 
 
