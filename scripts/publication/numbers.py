@@ -21,7 +21,7 @@ from sharebench.read.cells.metrics import QUANTILES, cell_value
 from sharebench.read.cells.rows import reduce_record
 from sharebench.read.columns import read_table
 from sharebench.read.gates.gates import read_judged
-from sharebench.read.report.words import format_number
+from sharebench.read.report.words import format_fixed, format_number
 from sharebench.read.statistics.intervals import Estimate, Place, log_interval, welch_ratio
 from sharebench.study.cells import Cell
 
@@ -84,7 +84,7 @@ class Number:
         return f"{text}{unit} ({low} to {high})"
 
     def _ends_with(self, decimals: int) -> tuple[str, ...]:
-        return tuple(f"{end:.{decimals}f}" for end in self.ends)
+        return tuple(format_fixed(end, decimals) for end in self.ends)
 
     def __str__(self) -> str:
         return self.formatted()
@@ -225,6 +225,11 @@ class DataSet:
         Raises MissingNumber.
         """
         return number_from(self.estimate(over, under, metric))
+
+    def ratios_in_blocks(self, over: RowFilter, under: RowFilter, metric: str) -> list[Number]:
+        """A metric of one group over that of another in each block that has both, smallest first."""
+        tops, bottoms = self.both_by_block(over, under, metric)
+        return [Number(value) for value in sorted(tops[key] / bottoms[key] for key in tops.keys() & bottoms.keys())]
 
     def estimate(self, over: RowFilter, under: RowFilter, metric: str) -> Estimate:
         """The same as `ratio`, as an estimate that can be tested."""

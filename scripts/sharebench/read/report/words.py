@@ -30,14 +30,15 @@ def load_text(load: Load) -> str:
 
 def format_number(value: float) -> str:
     """A number with three significant digits, or all digits before the point, without exponent; empty for NaN."""
-    return "" if math.isnan(value) else _fixed(value, _decimals(value))
+    return "" if math.isnan(value) else format_fixed(value, _decimals(value))
 
 
 def _decimals(value: float) -> int:
     return max(0, SIGNIFICANT_DIGITS - 1 - math.floor(math.log10(abs(value)))) if value else 0
 
 
-def _fixed(value: float, decimals: int) -> str:
+def format_fixed(value: float, decimals: int) -> str:
+    """A number with these decimals, its thousands apart."""
     return f"{value:,.{decimals}f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
@@ -53,7 +54,7 @@ def format_interval(row: Row, metric: str, factor: float = 1.0) -> IntervalText:
     """`metric` of a row of a table, times `factor`; not every metric has an interval."""
     ends = [factor * row.get(f"{metric}{end}", math.nan) for end in ("", "_low", "_high")]
     decimals = 0 if math.isnan(ends[0]) else _decimals(ends[0])
-    return IntervalText(*("" if math.isnan(end) else _fixed(end, decimals) for end in ends))
+    return IntervalText(*("" if math.isnan(end) else format_fixed(end, decimals) for end in ends))
 
 
 def value_text(value: Any) -> str:
