@@ -18,13 +18,12 @@ from benchmarks.recomputed.records import (
     Alone,
     Expected,
     Interval,
-    Metric,
     Record,
+    both_alone,
     compare,
     data_set,
     digits,
     energy_joules,
-    geometric_mean,
     holm,
     interval,
     mean_seconds,
@@ -144,12 +143,6 @@ def replicated(metric: str) -> Expected:
     own = [p for p, _ in compare(list(map(data_set, first)), list(map(data_set, again)), metric).values()]
     assert min(holm(own)) > 0.05
     return [str(len(own)), str(sum(p < 0.05 for p in own)), f"{0.05 * len(own):.1f}"]
-
-
-def both_alone(name: str, workload: str, cell: Record, metric: Metric) -> float:
-    """The geometric mean of a metric over both baselines of a cell's device and block."""
-    cells = [own for each in ALONE for own in select(name, each, workload, 1) if place(own) == place(cell)]
-    return geometric_mean(map(metric, cells))
 
 
 def read_slices(publication: str) -> Expected:

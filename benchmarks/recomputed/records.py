@@ -152,6 +152,12 @@ def interval(cells: Iterable[Record], value: Metric) -> Interval:
     return math.exp(middle), math.exp(middle - float(half)), math.exp(middle + float(half))
 
 
+def both_alone(name: str, workload: str, cell: Record, metric: Metric) -> float:
+    """The geometric mean of a metric over both baselines of a cell's device and block."""
+    cells = [own for each in ALONE for own in select(name, each, workload, 1) if place(own) == place(cell)]
+    return geometric_mean(map(metric, cells))
+
+
 def over_alone(
     name: str, strategy: str, workload: str, replicas: int, value: Callable[[Record, Alone], float], of: str = ""
 ) -> Interval:
@@ -264,7 +270,8 @@ def digits(value: float, factor: float = 1.0) -> str:
 
 def with_ends(*intervals: tuple[float, ...]) -> Expected:
     """Each value and the ends of its interval, with the decimals of the value."""
-    return [f"{end:.{len(digits(own[0]).partition('.')[2])}f}" for own in intervals for end in own]
+    decimals = ((own, len(digits(own[0]).partition(".")[2])) for own in intervals)
+    return [f"{end:,.{places}f}".replace(",", "\u202f") for own, places in decimals for end in own]
 
 
 def format_latency(seconds: float) -> str:
