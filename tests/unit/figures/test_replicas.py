@@ -69,9 +69,10 @@ def test_the_gain_is_that_of_pairs_in_a_block_over_the_activity_of_one(
 ) -> None:
     page = drawn(study, monkeypatch, cells())
     assert [ax.get_title(loc="left") for ax in page.axes] == ["llm, N = 2", "llm, N = 4"]
-    for name, gain in GAINS.items():
+    for (name, gain), beside in zip(GAINS.items(), (-1, 1), strict=True):
         line = line_of(page.axes[1], name)
-        assert line.get_xdata() == pytest.approx([ACTIVE, ACTIVE]) and line.get_ydata() == pytest.approx([gain, gain])
+        assert line.get_xdata() == pytest.approx([ACTIVE + beside] * 2)
+        assert line.get_ydata() == pytest.approx([gain, gain])
     # Student's t of three pairs, whose logs are 0.0953 apart; unpaired, the interval would span decades.
     assert widest_interval(page) == pytest.approx(1.6055, rel=1e-3)
     assert page.axes[0].get_xlabel() == "SMs active with one server (%)"
@@ -86,7 +87,7 @@ def test_the_activity_reaches_from_the_least_to_the_largest_cell_of_one(
     page = drawn(study, monkeypatch, rows)
     bars = [ends for bar in page.axes[0].collections for ends in bar.get_segments() if ends[0][1] == ends[1][1]]
     assert {(low, high) for (low, _), (high, _) in bars} == {(40.0, 50.0)}
-    assert list(line_of(page.axes[0], "mps").get_xdata()) == pytest.approx([45, 45])
+    assert list(line_of(page.axes[0], "mps").get_xdata()) == pytest.approx([46, 46])
 
 
 def test_where_the_activity_is_not_known_the_face_says_so(

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from statistics import fmean
-from typing import cast
+from typing import Any, cast
 
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 from sharebench.model.strategies import is_control
 from sharebench.model.study_config import is_stream
@@ -14,14 +15,16 @@ from sharebench.read.figures.looks import StrategyLook
 from sharebench.read.figures.page import Sheet, explain_blank, study_sheet
 from sharebench.read.figures.panels import (
     REFERENCE_LINE,
+    THIN_BARS,
     Quantity,
     draw_line,
+    error_bars,
     interval_columns,
     label_point,
     name_points,
     strategy_keys,
 )
-from sharebench.read.figures.style import set_log_axis
+from sharebench.read.figures.style import GREY, set_log_axis
 from sharebench.read.over_one import cell_groups, cells_alone, work_ratio
 from sharebench.study.loads import family, one_server, requests_in_flight
 
@@ -29,7 +32,7 @@ GAIN, ACTIVITY = "gain", "sm_active_percent"
 VALUES = [*interval_columns(GAIN), *interval_columns(ACTIVITY)]
 COLUMNS = ["strategy", "workload", "replicas", "family", "load", *VALUES, "absence"]
 MAX_COLUMNS = 3
-ACROSS_NOTE = "Across, a bar spans the cells of one server."
+ONE_LOOK: dict[str, Any] = {"color": GREY, "marker": "o", "ls": ""}
 OPEN_NOTE = "Open loads are not drawn: all servers together get what is asked of one."
 
 
@@ -50,11 +53,15 @@ def replicas(study: DrawnStudy) -> Sheet:
         "replicas",
         len(panels),
         "no cells have the load of one server",
-        more=["at the points: requests in flight in all" if is_known else "SM activity is not known on this device"],
-        note=" ".join([study.not_shown, *[ACROSS_NOTE] * is_known, *[OPEN_NOTE] * is_open]).strip(),
+        more=[
+            "next to the grey points: requests in flight in all"
+            if is_known
+            else "SM activity is not known on this device"
+        ],
+        note=" ".join([study.not_shown, *[OPEN_NOTE] * is_open]).strip(),
         x_label="SMs active with one server (%)" if is_known else "Requests in flight in all",
         y_label="Tokens/s over those of one",
-        legend=strategy_keys(looks),
+        legend=[*strategy_keys(looks), *[Line2D([], [], label="one server, and its cells", **ONE_LOOK)] * is_known],
         columns=min(MAX_COLUMNS, table["replicas"].nunique()) or 1,
     )
     for ax, (key, of_panel) in zip(page.axes, panels, strict=False):
@@ -118,16 +125,17 @@ def _set_axes(ax: Axes, table: pd.DataFrame, is_known: bool) -> None:
 
 def _draw(ax: Axes, rows: pd.DataFrame, looks: Mapping[str, StrategyLook], is_known: bool) -> None:
     drawn = [name for name in looks if name in set(rows["strategy"])]
-    shift = 0.0 if is_known else min(0.12, 0.5 / len(drawn))
+    shift = 2.0 if is_known else min(0.12, 0.5 / len(drawn))
     gain = Quantity(GAIN, "{} × one server")
     said = [Quantity("load", "{} requests in flight"), gain]
     said += [Quantity(ACTIVITY, "one keeps {} % of the SMs active")] if is_known else []
     for place, strategy in enumerate(drawn):
         own = rows[rows["strategy"] == strategy]
         x = own[ACTIVITY] + shift * (place - (len(drawn) - 1) / 2)
-        line = draw_line(ax, own, looks[strategy], x, gain, across=ACTIVITY if is_known else "")
-        name_points(line, own, said)
+        name_points(draw_line(ax, own, looks[strategy], x, gain), own, said)
     if is_known:
-        highest = rows.sort_values(GAIN).dropna(subset=[GAIN]).drop_duplicates("load", keep="last")
-        for load, x, y in zip(highest["load"], highest[ACTIVITY], highest[GAIN], strict=True):
-            label_point(ax, str(load), (x, y), (3, 5))
+        one = rows.dropna(subset=[GAIN]).drop_duplicates("load")
+        bars = error_bars(one, ACTIVITY)
+        ax.errorbar(one[ACTIVITY], [1.0] * len(one), xerr=bars, **THIN_BARS, **ONE_LOOK)
+        for load, x in zip(one["load"], one[f"{ACTIVITY}_high"], strict=True):
+            label_point(ax, str(load), (x, 1), (3, 3))
