@@ -199,12 +199,11 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
         (*seven, "- 95 %"): ["95", str(widest_before), str(before["matmul 256"][1])],
         (*seven, "- Of "): [str(len(latencies)), str(others), *below],
         (*measured, "- **Small"): [
-            work[name, label, each]
-            for name, each in ((core, "mps"), (main, "mps"), (core, "time-slicing"))
-            for label in ("YOLOS", "ResNet")
+            work[core, label, each] for each in ("mps", "time-slicing") for label in ("YOLOS", "ResNet")
         ],
         (*measured, "- **A workload"): [digits(min(huge)), digits(max(huge))],
         (*measured, "- **One big"): [f"{big['mps']:.0f}", digits(big["time-slicing"]), digits(big["mps-limited"])],
+        (*measured, "- **One LLM"): [one_model[2], one_model[0]],
         (*measured, "- **MPS does"): [
             *count_died("mps", "killed"),
             *count_died("mps", "illegal-address"),

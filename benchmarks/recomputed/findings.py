@@ -291,7 +291,7 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
         "**Alone, YOLOS": spread_alone(YOLOS),
         f"**Of {tested[0]} slowdowns": [tested[0], tested[1], "5"],
         "*Measured:* p < 0.05": [*("0.05", tested[1], *tested[::2], latencies[1], *latencies[::2], "0", "0"), *days],
-        "**Three tuned servers": ["48", *with_ends(*together), "64", *(digits(each[0]) for each in small)],
+        "**Three tuned servers": ["48", *with_ends(*together), "64", *with_ends(*small)],
         "- *Does it need a tuned": [
             *(f"{each:.0f}" for each in (active[0], active[-1])),
             *("16", *with_ends(one_server), "4", "16"),

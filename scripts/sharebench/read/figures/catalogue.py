@@ -65,7 +65,7 @@ ENTRIES: dict[str, Entry] = {
         "Output tokens per second of N servers that share a load, over those of one server with all of it (the mean of "
         "the baseline and its A/A control), with the 95 % interval over repeats or devices. Above the dashed line the "
         "servers do more than one. Across: the share of the SMs that one server keeps active alone, with the range of "
-        "its cells, so what it leaves idle is on its right; several stand beside it. Where the device does not count "
+        "its cells, so what it leaves idle is on its right; several stand around it. Where the device does not count "
         "it, the loads stand side by side.",
         table="cells",
         needs=compares_servers,
