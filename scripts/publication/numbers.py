@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,7 +25,7 @@ from sharebench.read.report.words import format_fixed, format_number
 from sharebench.read.statistics.intervals import Estimate, Place, log_interval, welch_ratio
 from sharebench.study.cells import Cell
 
-SUMMED_METRICS = {"throughput_hz", "output_tokens_hz"}
+SUMMED_METRICS = {"throughput_hz", "offered_hz", "output_tokens_hz"}
 """Metrics of tables/cells.csv whose number for a cell is the sum over its tenants."""
 LATENCY = "latency_mean_seconds"
 STEADY_RATIO = 1.1
@@ -209,10 +209,15 @@ class DataSet:
             raise MissingNumber(f"{column} of {_describe(where)} in {self.name} is 0")
         return Number(values[-1].value / values[0].value)
 
-    def ratios_in_cells(self, column: str, table: str = "cells", **where: Any) -> list[Number]:
-        """Largest over smallest value of a column among the tenants of each cell with these values, smallest first."""
+    def spreads(
+        self, column: str, table: str = "cells", by: Sequence[str] = CELL_COLUMNS, **where: Any
+    ) -> list[Number]:
+        """Largest over smallest value of a column in each group of rows with these values, smallest first.
+
+        The groups are the tenants of each cell, unless `by` names other columns.
+        """
         rows = self.rows(table, where).dropna(subset=[column])
-        found = rows.groupby(CELL_COLUMNS)[column].agg(["max", "min"])
+        found = rows.groupby([*by])[column].agg(["max", "min"])
         if found.empty or not (found["min"] > 0).all():
             raise MissingNumber(f"{column} of {_describe(where)} in {self.name} is blank or 0")
         return [Number(float(value)) for value in sorted(found["max"] / found["min"])]

@@ -100,7 +100,7 @@ def test_no_value_of_an_excluded_cell_gets_into_a_number(tmp_path: Path) -> None
             data.mean("sm_clock_mean_mhz", "cells", **where).value,
             [each.value for each in data.sorted_values("memory_mib", "cells", **where)],
             data.max_over_min("memory_mib", "cells", **where).value,
-            [each.value for each in data.ratios_in_cells("memory_mib", **where)],
+            [each.value for each in data.spreads("memory_mib", **where)],
             [each.value for each in data.alone_latencies("net")],
             data.ratio(group("mps"), group("mps")).value,
             data.is_slowed_down("net"),

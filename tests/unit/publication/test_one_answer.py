@@ -41,10 +41,11 @@ Question = tuple[str, str, dict[str, Any]]
 NO_SLO = {"latency_ms": None, "ttft_ms": None, "itl_ms": None, "tpot_ms": None}
 UNTRUSTED = (("../h100/core", "fault"), ("inference", "performance"))
 COPIES: list[Question] = [("../h100/core", name, {"tenants": 7}) for name in ("yolos-graph", "resnet50-graph")]
+NEIGHBOUR = "a small model next to one that fills the GPU"
 ROWS: dict[str, list[Question]] = {
     "small models, copies of each other": COPIES,
     "each fills the GPU": [("../h100/core", "matmul-16384", {"tenants": 7})],
-    "a small model next to one that fills the GPU": [("interference", "matmul-16384+yolos", {})],
+    NEIGHBOUR: [("interference", "matmul-16384+yolos", {})],
     "LLM servers of one model": [
         ("../h200-two/llm", name, {"tenants": n, "slo": NO_SLO}) for name, n in (("large", 3), ("small", 4))
     ],
@@ -57,12 +58,12 @@ ROWS: dict[str, list[Question]] = {
         ("load", "yolos-light", {"tenants": 7, "slo": {"latency_ms": 50}})
     ],
 }
-BULLETS: dict[str, list[Question]] = {
-    "Small models next to copies of themselves: MPS.": COPIES,
-    "A workload that fills the GPU: nothing helps.": ROWS["each fills the GPU"],
-    "One big neighbour reverses it.": ROWS["a small model next to one that fills the GPU"],
-    "One LLM server, not three of its model.": ROWS["LLM servers of one model"][:1],
-    "MPS does not contain faults.": ROWS["tenants that may crash"],
+BULLETS: dict[str, tuple[str, str, list[Question]]] = {
+    "Small models next to copies of themselves: MPS.": ("mps", "MPS", COPIES),
+    "A workload that fills the GPU: nothing helps.": ("exclusive", "only divides it", ROWS["each fills the GPU"]),
+    "One big neighbour reverses it.": ("mps-limited", "MPS with limits", ROWS[NEIGHBOUR]),
+    "One LLM server, not three.": ("exclusive", "One LLM server", ROWS["LLM servers of one model"][:1]),
+    "MPS does not contain faults.": ("time-slicing", "time-slicing", ROWS["tenants that may crash"]),
 }
 NOT_A_CHOICE = {
     "Kubernetes costs start-up, not compute.",
@@ -112,11 +113,10 @@ def test_every_bullet_of_readme_says_what_the_advice_takes() -> None:
     bullets = re.findall(r"^- \*\*(.+?)\*\*(.*)$", block("README.md", "measured"), flags=re.MULTILINE)
     assert {title for title, _ in bullets} == {*BULLETS, *NOT_A_CHOICE}
     for title, text in bullets:
-        said = f"{title}{text}".replace("only divides it", TAKES["exclusive"]).replace(
-            "One LLM server", TAKES["exclusive"]
-        )
-        for question in BULLETS.get(title, []):
-            assert TAKES[answer_to(*question).strategy] in said, question
+        if title in BULLETS:
+            strategy, phrase, questions = BULLETS[title]
+            assert phrase in f"{title}{text}"
+            assert {answer_to(*each).strategy for each in questions} == {strategy}, title
 
 
 @pytest.mark.parametrize("study", [path.parent.name for path in sorted(H200.glob("*/manifest.json"))])

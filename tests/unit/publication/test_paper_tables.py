@@ -86,10 +86,10 @@ def test_a_strategys_table_has_a_row_for_each_number_of_tenants(tmp_path: Path) 
         paper_tables.strategy_table(data, ["mig"], ["net"])
 
 
-def test_ratios_in_cells_mix_no_repeats(tmp_path: Path) -> None:
+def test_spreads_mix_no_repeats(tmp_path: Path) -> None:
     publish(tmp_path)
     # The tenants of the three cells have 100 and 200, 200 and 300, 300 and 400 MiB.
-    found = data_set(tmp_path).ratios_in_cells("memory_mib", strategy="mps")
+    found = data_set(tmp_path).spreads("memory_mib", strategy="mps")
     assert [each.value for each in found] == pytest.approx([4 / 3, 1.5, 2.0])
     assert data_set(tmp_path).max_over_min("memory_mib", "cells", strategy="mps").value == 4.0
 
