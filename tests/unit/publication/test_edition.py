@@ -139,16 +139,18 @@ def test_exclusions_are_counted_by_gate(tmp_path: Path) -> None:
     assert row == "| study | 15 | 9 | `queue_growth` 5 | `crashed` 1 |"
 
 
-def test_an_edition_is_compared_with_all_earlier_studies(tmp_path: Path) -> None:
+def test_an_edition_is_compared_with_all_studies_of_the_one_before(tmp_path: Path) -> None:
     points = [point("time-slicing", 2.0), point("mps", 1.0)]
     before = planted(tmp_path, "one/study", points)
     again = planted(tmp_path, "one/study-again", points)
     cells = [point("mps", 1.0), point("time-slicing", 2.0)]
-    own = {"two/study": planted(tmp_path, "two/study", cells)}
-    every = {"one/study": before, "one/study-again": again, **own}
+    own = {f"{name}/study": planted(tmp_path, f"{name}/study", cells) for name in ("two", "another")}
+    for name in ("two", "another"):
+        (tmp_path / "published" / name / "visits").mkdir(parents=True)
+    every = {**own, "one/study": before, "one/study-again": again}
     for data in every.values():
         with edited_table(tmp_path / "made" / data.name / "tables/cells.csv") as table:
-            factor = 1.5 if data.name == "two/study" else 1.0
+            factor = {"two/study": 1.5, "another/study": 9.0}.get(data.name, 1.0)
             table["slowdown"] = table["latency_mean_seconds"] * np.where(table["strategy"] == "mps", factor, 1.0)
     every = {name: data_set(tmp_path, name) for name in every}
     outcome = claim(1, "within", within_percent=5).model_dump(exclude_unset=True)
