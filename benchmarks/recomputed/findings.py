@@ -44,7 +44,7 @@ from benchmarks.recomputed.records import (
 )
 
 YOLOS, RESNET, HUGE = "yolos-graph", "resnet50-graph", "matmul-16384"
-RESNET_32 = "resnet50-graph-32"
+RESNET_32, YOLOS_32 = "resnet50-graph-32", "yolos-graph-32"
 
 
 def nos_seconds(strategy: str, replicas: int) -> float:
@@ -100,6 +100,27 @@ def worst_slowdown(name: str, strategy: str, workload: str) -> Interval:
         return max(mean_seconds({**cell, "tenants": [each]}) for each in cell["tenants"]) / alone(mean_seconds)
 
     return over_alone(name, strategy, workload, 2, own)
+
+
+def mix_progress(name: str, strategy: str, mix: str) -> Interval:
+    """Progress of the tenants of a mix, added up, each over its own workload alone."""
+
+    def own(cell: Record) -> float:
+        rates = ((each["workload"], each["count"] / float(each["sum_seconds"])) for each in cell["tenants"])
+        return sum(both_alone(name, workload, cell, mean_seconds) * rate for workload, rate in rates)
+
+    return interval(select(name, strategy, mix, 2), own)
+
+
+def apart_and_counts(name: str) -> Expected:
+    """How far two devices differ at most in the slowdown of YOLOS under MPS, in %; its iterations beside matmuls."""
+    apart, counts = [], []
+    for mix in ("yolos-and-memcopy", "yolos-and-matmul"):
+        cells = [cell | {"tenants": tenants_of(cell, YOLOS)} for cell in select(name, "mps", mix, 2)]
+        own = [mean_seconds(cell) / both_alone(name, YOLOS, cell, mean_seconds) for cell in cells]
+        apart.append(max(own) / min(own))
+        counts = sorted(cell["tenants"][0]["count"] for cell in cells)
+    return [f"{100 * (max(apart) - 1):.0f}", *map(str, counts)]
 
 
 def line_ratio(strategy: str, replicas: int) -> float:
@@ -175,7 +196,17 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
     limited = count_died("mps-limited", "killed", "illegal-address", aliases=capped)
     all_limited = count_died("mps-limited", aliases=capped)
     both, four, few = "yolos-light-and-heavy", "vllm-concurrency-16", "vllm-concurrency-4"
-    next_to_huge = {each: slowdown(pairs, each, "matmul-16384+yolos", 2, "yolos") for each in ("mps", "time-slicing")}
+    beside = data_set("beside")
+    yolos_next_to, resnet_next_to, copied, matmul_next_to = (
+        {each: slowdown(beside, each, mix, 2, of) for each in SHARED}
+        for mix, of in (
+            ("yolos-and-matmul", YOLOS),
+            ("resnet50-and-matmul", RESNET),
+            ("yolos-and-memcopy", YOLOS),
+            ("yolos-and-matmul", HUGE),
+        )
+    )
+    both_next_to = [mix_progress(beside, each, "yolos-and-matmul") for each in SHARED]
     others_next_to_it = [
         slowdown(name, "mps", "+".join(sorted((victim, HUGE))), 2, victim)
         for victim in ("training-4096", "empty")
@@ -247,8 +278,14 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
             *activity(sentinel, RESNET, points, "sm", 0),
             *activity(sentinel, RESNET, points, "dram", 1),
         ],
-        "**Next to matmuls": with_ends(next_to_huge["mps"], next_to_huge["time-slicing"]),
-        "- *Is it only YOLOS?*": with_ends(*others_next_to_it),
+        "**Next to matmuls": with_ends(*(yolos_next_to[each] for each in ("mps", "time-slicing", "mps-limited"))),
+        "*Measured:* `yolos-graph` next to": [
+            *with_ends(*(matmul_next_to[each] for each in SHARED[1:]), *both_next_to, *copied.values()),
+            *apart_and_counts(beside),
+        ],
+        "- *Is it only YOLOS?*": with_ends(
+            *(resnet_next_to[each] for each in ("mps", "time-slicing", "mps-limited")), *others_next_to_it
+        ),
         "- *Do two tenants leave": [
             *("1", "2", *with_ends(*filled), "2"),
             *activity(core, HUGE, pair_points, "sm", 0),
@@ -306,7 +343,12 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
         "**Next to an LLM server": with_ends(*crowd),
         "- *Does it hold for batches": [
             *("32", *activity(batches, RESNET_32, (("exclusive", 1),), "sm", 0)),
-            *(digits(progress(batches, each, RESNET_32, 7)[0]) for each in ("mps", "time-slicing")),
+            *(
+                digits(progress(batches, each, of, 7)[0])
+                for of in (RESNET_32, YOLOS_32)
+                for each in ("mps", "time-slicing")
+            ),
+            digits(progress(data_set("batches_h100"), "mps", RESNET_32, 7)[0]),
         ],
         "**Pods that share": [*with_ends(in_pods[0]), *(f"{end:.4f}" for end in in_pods[1])],
         "**Within 3 s": ["3", "30", *with_ends(*kept, short)],

@@ -57,14 +57,14 @@ def main_table(
     replicas: int,
     strategies: Mapping[str, str],
     marks: Mapping[str, str],
-    elsewhere: tuple[str, DataSet] | None = None,
+    elsewhere: tuple[str, Sequence[DataSet]] | None = None,
 ) -> str:
     """Mean latency and throughput in units, of one tenant alone and of `replicas` tenants under each strategy.
 
     A row is a data set, its workload and that one's name in the table; `strategies` maps names to titles of columns.
     `marks` has the sign for `unsteady` baselines, which are given as a range over their cells, and for workloads that
-    were measured `once` or meet the `power` limit. `elsewhere` adds a column, by its title and another data set:
-    latencies under the first two strategies.
+    were measured `once` or meet the `power` limit. `elsewhere` adds a column, by its title and other data sets:
+    latencies under the first two strategies, in the first data set with the workload.
     """
     found = []
     for data, workload, label in rows:
@@ -77,8 +77,8 @@ def main_table(
         cells = {f"{replicas} tenants": f"{label}{sign}", "one alone": alone}
         cells |= {title: _format_in_units(many[name]) if name in many else "" for name, title in strategies.items()}
         if elsewhere:
-            title, other = elsewhere
-            there = _rows_of_copies(other, workload, replicas)
+            title, others = elsewhere
+            there = next(filter(None, (_rows_of_copies(other, workload, replicas) for other in others)), {})
             latencies = (read_number(there[name], "latency_mean_seconds").point for name in [*strategies][:2] if there)
             cells[title] = ", ".join(map(format_latency, latencies))
         found.append(cells)

@@ -45,7 +45,7 @@ NEIGHBOUR = "a small model next to one that fills the GPU"
 ROWS: dict[str, list[Question]] = {
     "small models, copies of each other": COPIES,
     "each fills the GPU": [("../h100/core", "matmul-16384", {"tenants": 7})],
-    NEIGHBOUR: [("interference", "matmul-16384+yolos", {})],
+    NEIGHBOUR: [("../h200-two/neighbours", pair, {}) for pair in ("yolos-and-matmul", "yolos-and-memcopy")],
     "LLM servers of one model": [
         ("../h200-two/llm", name, {"tenants": n, "slo": NO_SLO}) for name, n in (("large", 3), ("small", 4))
     ],
