@@ -1,6 +1,7 @@
-"""Recompute the numbers of README.md, docs/which-strategy.md and published/h100/README.md from the raw records.
+"""Recompute the numbers of README.md, docs/which-strategy.md and both READMEs of edition two from the raw records.
 
-Of docs/findings.md it recomputes what benchmarks/recomputed/findings.py lists. Nothing here uses this project's code.
+Of docs/findings.md it recomputes what benchmarks/recomputed/findings.py lists, of published/h100 and published/h200-two
+facts, outcomes, the comparison of editions and exclusions. Nothing here uses this project's code.
 `python benchmarks/recompute.py` takes half a minute.
 """
 
@@ -62,8 +63,11 @@ def find_deviations(root: Path = ROOT) -> tuple[int, list[str]]:
                 right = wanted[document, block, start]
                 if not agrees(right, numbers):
                     found.append(f"{document}, {block}, {start}: printed {numbers}, recomputed {right}")
-    cells, deviating = edition.find_deviations(dict(BLOCK.findall((root / edition.DOCUMENT).read_text("utf-8"))))
-    return count + cells, found + deviating
+    for publication in edition.PUBLICATIONS:
+        text = (root / edition.document_of(publication)).read_text(encoding="utf-8")
+        cells, deviating = edition.find_deviations(publication, dict(BLOCK.findall(text)))
+        count, found = count + cells, found + deviating
+    return count, found
 
 
 def _starting(lines: Iterable[str], start: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The tables of published/h100/README.md, recomputed from the raw records of whatever studies are published there."""
+"""The tables of both READMEs of edition two, recomputed from the raw records of the studies published there."""
 
 import math
 import re
@@ -29,8 +29,9 @@ from benchmarks.recomputed.records import (
 )
 from scipy import stats
 
-DOCUMENT = "published/h100/README.md"
 PUBLISHED = ROOT / "published"
+PUBLICATIONS = ("h100", "h200-two")
+"""Of edition two, one for each product."""
 FEW_UNITS = 3
 """Largest number of units that take the variance of all rows of the workload."""
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-\d+)?")
@@ -53,6 +54,12 @@ class Test(NamedTuple):
     p: float | None
     units: int
     is_median: bool
+    is_tested: bool
+    """Whether the limit is not of this very product; without a test `p` is None too."""
+
+
+def document_of(publication: str) -> str:
+    return f"published/{publication}/README.md"
 
 
 def studies(publication: str) -> list[str]:
@@ -122,20 +129,26 @@ def test_outcome(entry: Mapping[str, Any], name: str) -> Test | None:
     own, degrees = (statistics.variance(logs), len(logs) - 1) if len(logs) > FEW_UNITS else pooled_variance(name, entry)
     middle, before = statistics.fmean(logs), limit_logs(entry)
     limit, is_median = math.exp(statistics.fmean(before)), "p50" in entry.get("metric", "")
+    is_tested = "limit_of" not in entry or product(entry["limit_of"]) != product(name)
+    test = Test((math.exp(middle),), limit, None, len(logs), is_median, is_tested)
     if not degrees:
-        return Test((math.exp(middle),), limit, None, len(logs), is_median)
+        return test
     error = own / len(logs)
     half = float(stats.t.ppf(0.975, degrees)) * math.sqrt(error)
-    value = (math.exp(middle), math.exp(middle - half), math.exp(middle + half))
+    test = test._replace(value=(*test.value, math.exp(middle - half), math.exp(middle + half)))
+    if not is_tested:
+        return test
     distance = abs(middle - math.log(limit))
     if entry["claim"] != "within":
-        p = 2 * float(stats.t.sf(distance / math.sqrt(error), degrees))
-        return Test(value, limit, p, len(logs), is_median)
+        return test._replace(p=2 * float(stats.t.sf(distance / math.sqrt(error), degrees)))
     theirs = statistics.variance(before) / len(before)
     both = (error + theirs) ** 2 / (error**2 / degrees + theirs**2 / (len(before) - 1))
     margin = math.log1p(entry["within_percent"] / 100)
-    p = float(stats.t.sf((margin - distance) / math.sqrt(error + theirs), both))
-    return Test(value, limit, p, len(logs), is_median)
+    return test._replace(p=float(stats.t.sf((margin - distance) / math.sqrt(error + theirs), both)))
+
+
+def product(name: str) -> str:
+    return str(read_cells(name)[0]["node"]["product"])
 
 
 def limit_logs(entry: Mapping[str, Any]) -> list[float]:
@@ -155,7 +168,9 @@ def limit_logs(entry: Mapping[str, Any]) -> list[float]:
 
 
 def verdict(entry: Mapping[str, Any], test: Test, adjusted: float, contrary: float, is_final: bool) -> str:
-    """Before the end what is not shown is not refuted; `contrary` is the adjusted p of being on the other side."""
+    """What a test shows holds or is refuted; `contrary` is the adjusted p of being on the other side."""
+    if not test.is_tested:
+        return "not tested: the limit is of this product"
     so_far = "" if is_final else " so far"
     if test.p is None:
         return f"no interval{so_far}"
@@ -166,22 +181,25 @@ def verdict(entry: Mapping[str, Any], test: Test, adjusted: float, contrary: flo
     if is_shown and adjusted < 0.05:
         return words[0] + so_far
     other = words[1]
-    if not is_final and (is_shown or contrary >= 0.05):
+    if is_shown or contrary >= 0.05:
         other = "not refuted" if claim == "not above" else "not shown"
     return other + (f", {words[0]} without the correction" if is_shown and test.p < 0.05 else "") + so_far
 
 
-def contrary_p(entry: Mapping[str, Any], p: float) -> float:
+def contrary_p(entry: Mapping[str, Any], test: Test | None) -> float:
     """Two-sided p against the limit, or against the nearer end of what is `within`, whose own p is one-sided."""
-    return min(1.0, 2 * (1 - p)) if entry["claim"] == "within" else p
+    if not test or test.p is None:
+        return 1.0
+    return min(1.0, 2 * (1 - test.p)) if entry["claim"] == "within" else test.p
 
 
-def primary_outcomes() -> Table:
+def primary_outcomes(publication: str) -> Table:
+    """What is not measured or not tested counts as a test with a p of 1."""
     entries = yaml.safe_load((PUBLISHED / "edition-two/outcomes.yaml").read_text(encoding="utf-8"))
-    names = {name.partition("/")[2]: name for name in studies("h100")}
+    names = {name.partition("/")[2]: name for name in studies(publication)}
     tests = [test_outcome(entry, names[entry["study"]]) if entry["study"] in names else None for entry in entries]
     p = [test.p if test and test.p is not None else 1.0 for test in tests]
-    contrary = holm([contrary_p(entry, own) for entry, own in zip(entries, p, strict=True)])
+    contrary = holm([contrary_p(entry, test) for entry, test in zip(entries, tests, strict=True)])
     found = {}
     for entry, test, own, other in zip(entries, tests, holm(p), contrary, strict=True):
         row = {"study": f"`{entry['study']}`", "verdict": "not measured yet", "now": "", "p": "", "Holm's p": ""}
@@ -228,9 +246,9 @@ def differences(groups: Groups) -> Table:
 
 
 @cache
-def editions() -> Groups:
+def editions(publication: str) -> Groups:
     before = [name for name in studies("h200") if read_cells(name)[0]["node"]["kind"] == "nvidia"]
-    return compare(before, studies("h100"), "slowdown")
+    return compare(before, studies(publication), "slowdown")
 
 
 def beyond_prediction(groups: Groups) -> str:
@@ -248,9 +266,9 @@ def beyond_prediction(groups: Groups) -> str:
     return f" {len(named)} of {len(predicted)} are larger{': ' if named else ''}{', '.join(named)}."
 
 
-def exclusions() -> Table:
+def exclusions(publication: str) -> Table:
     found = {}
-    for name in studies("h100"):
+    for name in studies(publication):
         cells = read_cells(name)
         lost = [cell for cell in cells if not cell["valid"]]
         gates = Counter(cell["excluded"].partition(":")[0] for cell in lost if cell["status"] == "ok")
@@ -269,9 +287,9 @@ def blocks_of(name: str) -> Counter[str]:
     return Counter(workload for workload, _ in {(cell["workload"], cell["repeat"]) for cell in read_cells(name)})
 
 
-def facts() -> Table:
+def facts(publication: str) -> Table:
     found = {}
-    for name in studies("h100"):
+    for name in studies(publication):
         cells, blocks = read_cells(name), blocks_of(name).values()
         found[name.partition("/")[2]] = {
             "cells": str(len(cells)),
@@ -283,13 +301,13 @@ def facts() -> Table:
 
 
 @cache
-def expected_tables() -> Mapping[str, Table]:
+def expected_tables(publication: str) -> Mapping[str, Table]:
     """Name of a block → its table."""
     return {
-        "facts": facts(),
-        "primary-outcomes": primary_outcomes(),
-        "editions": differences(editions()),
-        "exclusions": exclusions(),
+        "facts": facts(publication),
+        "primary-outcomes": primary_outcomes(publication),
+        "editions": differences(editions(publication)),
+        "exclusions": exclusions(publication),
     }
 
 
@@ -308,19 +326,19 @@ def same(wanted: str, printed: str, is_probability: bool) -> bool:
     return bool(pairs) and all(max(float(a), float(b)) <= factor * min(float(a), float(b)) for a, b in pairs)
 
 
-def find_deviations(blocks: Mapping[str, str]) -> tuple[int, list[str]]:
+def find_deviations(publication: str, blocks: Mapping[str, str]) -> tuple[int, list[str]]:
     """How many cells of the tables of these blocks were compared, and which deviate."""
-    count, found = 0, []
-    if (sentence := beyond_prediction(editions())) not in blocks["editions"]:
-        found.append(f"{DOCUMENT}, editions: no{sentence}")
-    for block, wanted in expected_tables().items():
+    count, found, document = 0, [], document_of(publication)
+    if (sentence := beyond_prediction(editions(publication))) not in blocks["editions"]:
+        found.append(f"{document}, editions: no{sentence}")
+    for block, wanted in expected_tables(publication).items():
         printed = read_table(blocks[block])
         if wanted.keys() != printed.keys():
-            found.append(f"{DOCUMENT}, {block}: rows {sorted(printed)}, recomputed {sorted(wanted)}")
+            found.append(f"{document}, {block}: rows {sorted(printed)}, recomputed {sorted(wanted)}")
         for row in wanted.keys() & printed.keys():
             count += len(wanted[row])
             found += [
-                f"{DOCUMENT}, {block}, {row}, {column}: printed {printed[row][column]}, recomputed {text}"
+                f"{document}, {block}, {row}, {column}: printed {printed[row][column]}, recomputed {text}"
                 for column, text in wanted[row].items()
                 if not same(text, printed[row][column], column.endswith("p"))
             ]

@@ -214,6 +214,7 @@ def speedup(name: str, strategy: str, workload: str, replicas: int) -> Interval:
     return 1 / slower, 1 / high, 1 / low
 
 
+@cache
 def group_values(name: str, metric: str) -> dict[Group, list[tuple[float, Record]]]:
     """Mean latencies, or slowdowns without those of the baselines, of each group of tenants, with their cells."""
     found: dict[Group, list[tuple[float, Record]]] = defaultdict(list)

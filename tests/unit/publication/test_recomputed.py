@@ -1,4 +1,4 @@
-"""The numbers of README, which-strategy, findings and the H100s follow from the raw records without this code."""
+"""The numbers of README, which-strategy, findings and edition two follow from the raw records without this code."""
 
 import ast
 import re
@@ -15,12 +15,12 @@ from sharebench.read.statistics.intervals import Place, log_interval
 pytestmark = pytest.mark.thorough
 
 BLOCKS = ("README.md", "docs/which-strategy.md", "published/h200/README.md")
-DOCUMENTS = (*BLOCKS, "docs/findings.md", "published/h100/README.md")
+DOCUMENTS = (*BLOCKS, "docs/findings.md", "published/h100/README.md", "published/h200-two/README.md")
 
 
 def test_every_number_follows_from_the_raw_records() -> None:
     count, deviations = recompute.find_deviations()
-    assert deviations == [] and count > 350
+    assert deviations == [] and count > 800
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,31 @@ def test_every_number_follows_from_the_raw_records() -> None:
             "published/h100/README.md, primary-outcomes, 1, claim",
         ),
         ("published/h100/README.md", "| core | ", "| core | 1", "published/h100/README.md, facts, core, cells"),
+        ("published/h200-two/README.md", "| 2 to 3 |", "| 2 |", "published/h200-two/README.md, facts, core, repeats"),
+        (
+            "published/h200-two/README.md",
+            "1.26 (1.19 to 1.34)",
+            "1.26 (1.19 to 1.35)",
+            "published/h200-two/README.md, primary-outcomes, 4, now",
+        ),
+        (
+            "published/h200-two/README.md",
+            "| not tested: the limit is of this product |",
+            "| holds so far |",
+            "published/h200-two/README.md, primary-outcomes, 1, verdict",
+        ),
+        (
+            "published/h200-two/README.md",
+            "1 of 32 are larger",
+            "2 of 32 are larger",
+            "published/h200-two/README.md, editions",
+        ),
+        (
+            "published/h200-two/README.md",
+            "`not-measured` 6",
+            "`not-measured` 5",
+            "published/h200-two/README.md, exclusions, conformance, no measurement",
+        ),
     ],
 )
 def test_a_changed_number_is_named(tmp_path: Path, document: str, printed: str, changed: str, named: str) -> None:
@@ -129,3 +154,30 @@ def test_an_outcome_has_an_interval_where_something_tells_the_variance(
     assert test and test.units == machines and len(test.value) == 1 + ends
     assert test.value[0] == pytest.approx(2, rel=0.02) and (test.p is None) == (not ends)
     assert edition.verdict(entry, test, 0.01, 1.0, is_final=True) == ("holds" if ends else "no interval")
+
+
+@pytest.mark.parametrize(
+    ("claim", "ratio", "p", "adjusted", "contrary", "expected"),
+    [
+        ("above", 2, 0.01, 0.04, 0.04, "holds"),
+        ("above", 2, 0.01, 0.06, 0.04, "not shown, holds without the correction"),
+        ("above", 0.5, 0.01, 0.04, 0.06, "not shown"),
+        ("above", 0.5, 0.01, 0.04, 0.04, "refuted"),
+        ("not above", 2, 0.01, 0.04, 0.04, "refuted"),
+        ("not above", 0.5, 0.2, 0.9, 0.9, "not refuted"),
+        ("within", 1, 0.8, 1, 0.4, "not shown"),
+        ("within", 2, 0.999, 1, 0.01, "refuted"),
+    ],
+)
+def test_only_what_a_test_shows_is_refuted(
+    claim: str, ratio: float, p: float, adjusted: float, contrary: float, expected: str
+) -> None:
+    test = edition.Test((ratio, ratio, ratio), 1.0, p, 3, is_median=False, is_tested=True)
+    verdicts = [edition.verdict({"claim": claim}, test, adjusted, contrary, is_final) for is_final in (True, False)]
+    assert verdicts == [expected, f"{expected} so far"]
+
+
+def test_what_is_not_tested_leaves_the_correction_of_the_others_alone() -> None:
+    untested = edition.Test((1.0, 1.0, 1.0), 1.0, None, 3, is_median=False, is_tested=False)
+    assert [edition.contrary_p({"claim": "within"}, test) for test in (None, untested)] == [1, 1]
+    assert "not tested" in edition.verdict({"claim": "within"}, untested, 1.0, 1.0, is_final=False)
