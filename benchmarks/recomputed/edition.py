@@ -208,7 +208,7 @@ def primary_outcomes(publication: str) -> Table:
             blocks = blocks_of(names[entry["study"]])[entry["over"]["workload"]]
             planned = study["repeats"]
             unit = entry.get("unit", "device") + ("s" if test.units > 1 else "")
-            pooled = ", variance pooled" if test.units <= FEW_UNITS and test.p is not None else ""
+            pooled = ", variance pooled" if test.units <= FEW_UNITS and len(test.value) > 1 else ""
             about = " ≈" if test.is_median else ""
             value, *ends = map(str, with_ends(test.value))
             row |= {

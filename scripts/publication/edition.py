@@ -163,7 +163,10 @@ def decide_outcomes(entries: Sequence[OutcomeEntry], studies: DataSets, all_stud
     tested = [values if ok else (*values[:2], None) for values, ok in zip(tested, is_tested, strict=True)]
     own = [1.0 if p is None else p for _, _, p in tested]
     # The p of `within` is that of a one-sided test against the nearer end.
-    contrary = [min(1.0, 2 - 2 * p) if entry.claim == "within" else p for entry, p in zip(entries, own, strict=True)]
+    contrary = [
+        min(1.0, 2 - 2 * p) if p is not None and entry.claim == "within" else one
+        for entry, (*_, p), one in zip(entries, tested, own, strict=True)
+    ]
     found = zip(entries, tested, holm(own), holm(contrary), is_tested, strict=True)
     return [Outcome(entry, *values, p, other, is_own) for entry, values, p, other, is_own in found]
 
@@ -203,7 +206,7 @@ def primary_outcomes_table(studies: DataSets, all_studies: DataSets, root: Path)
                 "outcome": each.entry.what,
                 "edition one": each.entry.edition_one,
                 "now": number_from(each.estimate).formatted() if each.estimate else "",
-                "units": _format_units(each, f"{whole} of {planned}") if each.estimate else "",
+                "units": _format_units(each.entry, each.estimate, f"{whole} of {planned}") if each.estimate else "",
                 "claim": f"{each.entry.claim}{limit}",
                 "p": "" if each.p is None else f"{each.p:.2g}",
                 "Holm's p": "" if each.p is None else f"{each.p_holm:.2g}",
@@ -213,10 +216,9 @@ def primary_outcomes_table(studies: DataSets, all_studies: DataSets, root: Path)
     return markdown(rows)
 
 
-def _format_units(outcome: Outcome, blocks: str) -> str:
-    n = outcome.estimate.n if outcome.estimate else 0
-    pooled = ", variance pooled" if n < UNITS_FOR_OWN_VARIANCE and outcome.p is not None else ""
-    return f"{n} {outcome.entry.unit}{'s' if n > 1 else ''} in {blocks} blocks{pooled}"
+def _format_units(entry: OutcomeEntry, found: Estimate, blocks: str) -> str:
+    pooled = ", variance pooled" if found.n < UNITS_FOR_OWN_VARIANCE and found.low is not None else ""
+    return f"{found.n} {entry.unit}{'s' if found.n > 1 else ''} in {blocks} blocks{pooled}"
 
 
 def editions_table(studies: DataSets, all_studies: DataSets, root: Path) -> str:
