@@ -226,9 +226,13 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
         (*which, "| LLM servers of one"): [*quarter, *one_model, "400"],
         (*which, "| LLM servers of several"): ["4", *llm],
         (*which, "| an LLM server"): crowd,
-        (*which, "With batches"): [
+        (*which, "| the same"): [
             "32",
-            *(digits(progress(batches, "mps", f"{each}-graph-32", 7)[0]) for each in ("resnet50", "yolos")),
+            *(
+                digits(progress(batches, each, f"{of}-graph-32", 7)[0])
+                for each in SHARED
+                for of in ("yolos", "resnet50")
+            ),
         ],
         (*which, "LLM servers have"): ["0.6", f"{active[0]:.0f}", f"{active[-1]:.0f}"],
         (*which, "| batch"): [*jobs],

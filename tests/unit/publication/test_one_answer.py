@@ -40,29 +40,29 @@ Question = tuple[str, str, dict[str, Any]]
 """Study, workload, and what is asked."""
 NO_SLO = {"latency_ms": None, "ttft_ms": None, "itl_ms": None, "tpot_ms": None}
 UNTRUSTED = (("../h100/core", "fault"), ("inference", "performance"))
-COPIES: list[Question] = [("../h100/core", name, {"tenants": 7}) for name in ("yolos-graph", "resnet50-graph")]
+SMALL = ("yolos-graph", "resnet50-graph")
+COPIES: list[Question] = [("../h100/core", name, {"tenants": 7}) for name in SMALL]
+LLM: list[Question] = [("../h200-two/llm", x, {"tenants": n, "slo": NO_SLO}) for x, n in (("large", 3), ("small", 4))]
+LIGHT = {"tenants": 7, "slo": {"latency_ms": 50}}
 NEIGHBOUR = "a small model next to one that fills the GPU"
 ROWS: dict[str, list[Question]] = {
     "small models, copies of each other": COPIES,
+    "the same, with batches of 32": [("../h200-two/batch", f"{name}-32", {"tenants": 7}) for name in SMALL],
     "each fills the GPU": [("../h100/core", "matmul-16384", {"tenants": 7})],
     NEIGHBOUR: [("../h200-two/neighbours", pair, {}) for pair in ("yolos-and-matmul", "yolos-and-memcopy")],
-    "LLM servers of one model": [
-        ("../h200-two/llm", name, {"tenants": n, "slo": NO_SLO}) for name, n in (("large", 3), ("small", 4))
-    ],
+    "LLM servers of one model": LLM,
     "LLM servers of several models": [("llm", f"vllm-concurrency-{n}", {"tenants": 4, "slo": NO_SLO}) for n in (16, 4)],
     "an LLM server and three small services": [("../h200-two/server-and-services", "server-and-services", {})],
     "batch jobs of short kernels": [("jobs", "batch-matmul-100000", {"tenants": 4})],
     "tenants that may crash": [("load", "yolos-light", {"tenants": 3, "isolation": "fault"})],
     "untrusted tenants": [(study, "yolos-graph", {"tenants": 7, "isolation": kind}) for study, kind in UNTRUSTED],
-    "light services with a latency SLO (p95 within 50 ms)": [
-        ("load", "yolos-light", {"tenants": 7, "slo": {"latency_ms": 50}})
-    ],
+    "light services with a latency SLO (p95 within 50 ms)": [("load", "yolos-light", LIGHT)],
 }
 BULLETS: dict[str, tuple[str, str, list[Question]]] = {
     "Small models next to copies of themselves: MPS.": ("mps", "MPS", COPIES),
     "A workload that fills the GPU: nothing helps.": ("exclusive", "only divides it", ROWS["each fills the GPU"]),
     "One big neighbour reverses it.": ("mps-limited", "MPS with limits", ROWS[NEIGHBOUR]),
-    "One LLM server, not three.": ("exclusive", "One LLM server", ROWS["LLM servers of one model"][:1]),
+    "One LLM server, not three.": ("exclusive", "One LLM server", LLM[:1]),
     "MPS does not contain faults.": ("time-slicing", "time-slicing", ROWS["tenants that may crash"]),
 }
 NOT_A_CHOICE = {
