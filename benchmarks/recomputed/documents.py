@@ -131,11 +131,8 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
     others = len({cell["device"] for cell in read_cells(again)})
     latencies = [p for p, _ in compare([main], [again], "latency").values()]
     beside = data_set("beside")
-    sides = (
-        ("yolos-and-matmul", "yolos-graph"),
-        ("yolos-and-matmul", "matmul-16384"),
-        ("yolos-and-memcopy", "yolos-graph"),
-    )
+    sides = [("yolos-and-matmul", of) for of in ("yolos-graph", "matmul-16384")]
+    sides += [("yolos-and-memcopy", of) for of in ("yolos-graph", "memcopy-4096")]
     big = {each: [digits(slowdown(beside, each, mix, 2, of)[0]) for mix, of in sides] for each in SHARED}
     work = {
         (name, label, each): digits(progress(name, each, names[label], 7)[0])
@@ -147,6 +144,10 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
     llm: Expected = []
     tuned, mix, batches = map(data_set, ("tuned", "mix", "batches"))
     of_one = (("time-slicing", "large", 3), ("time-slicing", "small", 4), ("mps", "large", 3), ("mps", "small", 4))
+    small = ("yolos-graph", "resnet50-graph")
+    seven_32 = {each: [digits(progress(batches, each, f"{of}-32", 7)[0]) for of in small] for each in SHARED}
+    images_32 = 32 * interval(select(batches, "exclusive", "yolos-graph-32", 1), rate_hz)[0]
+    images = interval(select(data_set("core_two"), "mps", "yolos-graph", 7), rate_hz)[0]
     one_model: Expected = [
         digits(over_alone(tuned, *each, ratio_to_alone(tokens_hz))[0])
         for each in (*of_one, ("mps-limited", "small", 4))
@@ -208,7 +209,9 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
         (*seven, "- 95 %"): ["95", str(widest_before), str(before["matmul 256"][1])],
         (*seven, "- Of "): [str(len(latencies)), str(others), *below],
         (*measured, "- **Small"): [
-            work[core, label, each] for each in ("mps", "time-slicing") for label in ("YOLOS", "ResNet")
+            *(work[core, label, "mps"] for label in ("YOLOS", "ResNet")),
+            *("32", *seven_32["mps"]),
+            *(work[core, label, "time-slicing"] for label in ("YOLOS", "ResNet")),
         ],
         (*measured, "- **A workload"): [digits(min(huge)), digits(max(huge))],
         (*measured, "- **One big"): [f"{float(big['mps'][0]):.0f}", big["time-slicing"][0], big["mps-limited"][0]],
@@ -227,12 +230,8 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
         (*which, "| LLM servers of several"): ["4", *llm],
         (*which, "| an LLM server"): crowd,
         (*which, "| the same"): [
-            "32",
-            *(
-                digits(progress(batches, each, f"{of}-graph-32", 7)[0])
-                for each in SHARED
-                for of in ("yolos", "resnet50")
-            ),
+            *("32", digits(images_32), digits(images)),
+            *(number for each in SHARED for number in seven_32[each]),
         ],
         (*which, "LLM servers have"): ["0.6", f"{active[0]:.0f}", f"{active[-1]:.0f}"],
         (*which, "| batch"): [*jobs],

@@ -32,6 +32,7 @@ from benchmarks.recomputed.records import (
     percentile,
     place,
     progress,
+    rate_hz,
     ratio_to_alone,
     read_cells,
     select,
@@ -107,20 +108,31 @@ def mix_progress(name: str, strategy: str, mix: str) -> Interval:
 
     def own(cell: Record) -> float:
         rates = ((each["workload"], each["count"] / float(each["sum_seconds"])) for each in cell["tenants"])
-        return sum(both_alone(name, workload, cell, mean_seconds) * rate for workload, rate in rates)
+        return math.fsum(both_alone(name, workload, cell, mean_seconds) * rate for workload, rate in rates)
 
     return interval(select(name, strategy, mix, 2), own)
 
 
+def tails_ms(name: str) -> list[float]:
+    """95th percentiles of YOLOS next to matmuls, then to copies: with half of the SMs each, under time-slicing."""
+    own = percentile(0.95)
+    return [
+        1e3 * interval(select(name, each, mix, 2), lambda cell: own(cell | {"tenants": tenants_of(cell, YOLOS)}))[0]
+        for mix in ("yolos-and-matmul", "yolos-and-memcopy")
+        for each in ("mps-limited", "time-slicing")
+    ]
+
+
 def apart_and_counts(name: str) -> Expected:
-    """How far two devices differ at most in the slowdown of YOLOS under MPS, in %; its iterations beside matmuls."""
+    """How far devices differ in the slowdown of YOLOS under MPS, in %, cells that drift; iterations beside matmuls."""
     apart, counts = [], []
     for mix in ("yolos-and-memcopy", "yolos-and-matmul"):
         cells = [cell | {"tenants": tenants_of(cell, YOLOS)} for cell in select(name, "mps", mix, 2)]
         own = [mean_seconds(cell) / both_alone(name, YOLOS, cell, mean_seconds) for cell in cells]
         apart.append(max(own) / min(own))
         counts = sorted(cell["tenants"][0]["count"] for cell in cells)
-    return [f"{100 * (max(apart) - 1):.0f}", *map(str, counts)]
+    # Of gates: cells with `drift`, and independent iterations.
+    return [f"{100 * (max(apart) - 1):.0f}", "2", "6", *map(str, counts), "12"]
 
 
 def line_ratio(strategy: str, replicas: int) -> float:
@@ -178,6 +190,13 @@ def read_slices(publication: str) -> Expected:
     own = [found[tenants] for tenants in sorted(found)]
     slices = (str(round(each["run"]["p50_us"] / 1000, 3)) for each in own)
     return [*map(str, sorted(found)), *slices, *(f"{each['switch']['p50_us']:.0f}" for each in own)]
+
+
+def by_switches() -> float:
+    """Latency of two tenants over one, of which each slice costs a switch."""
+    with zipfile.ZipFile(ROOT / "published" / data_set("probe") / "data.zip") as archive:
+        own = json.loads(archive.read("nodes/timeslice.json"))["strategies"]["time-slicing"]
+    return 2 * (1 + float(own["switch"]["p50_us"]) / float(own["run"]["p50_us"]))
 
 
 def activity(name: str, workload: str, points: tuple[tuple[str, int], ...], key: str, decimals: int) -> Expected:
@@ -281,13 +300,13 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
         "**Next to matmuls": with_ends(*(yolos_next_to[each] for each in ("mps", "time-slicing", "mps-limited"))),
         "*Measured:* `yolos-graph` next to": [
             *with_ends(*(matmul_next_to[each] for each in SHARED[1:]), *both_next_to, *copied.values()),
-            *apart_and_counts(beside),
+            *("95", *tails_ms(beside), *apart_and_counts(beside)),
         ],
         "- *Is it only YOLOS?*": with_ends(
             *(resnet_next_to[each] for each in ("mps", "time-slicing", "mps-limited")), *others_next_to_it
         ),
         "- *Do two tenants leave": [
-            *("1", "2", *with_ends(*filled), "2"),
+            *("1", "2", *with_ends(*filled), f"{by_switches():.2f}"),
             *activity(core, HUGE, pair_points, "sm", 0),
             *activity(core, HUGE, pair_points, "dram", 0),
         ],
@@ -342,13 +361,21 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
         ],
         "**Next to an LLM server": with_ends(*crowd),
         "- *Does it hold for batches": [
-            *("32", *activity(batches, RESNET_32, (("exclusive", 1),), "sm", 0)),
+            *("32", *(activity(batches, of, (("exclusive", 1),), "sm", 0)[0] for of in (RESNET_32, YOLOS_32))),
             *(
                 digits(progress(batches, each, of, 7)[0])
                 for of in (RESNET_32, YOLOS_32)
-                for each in ("mps", "time-slicing")
+                for each in ("mps", "time-slicing", "mps-limited")
             ),
             digits(progress(data_set("batches_h100"), "mps", RESNET_32, 7)[0]),
+            *(
+                digits(rate)
+                for of in (RESNET, YOLOS)
+                for rate in (
+                    32 * interval(select(batches, "exclusive", f"{of}-32", 1), rate_hz)[0],
+                    interval(select(data_set("core_two"), "mps", of, 7), rate_hz)[0],
+                )
+            ),
         ],
         "**Pods that share": [*with_ends(in_pods[0]), *(f"{end:.4f}" for end in in_pods[1])],
         "**Within 3 s": ["3", "30", *with_ends(*kept, short)],

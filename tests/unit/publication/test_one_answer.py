@@ -44,7 +44,7 @@ SMALL = ("yolos-graph", "resnet50-graph")
 COPIES: list[Question] = [("../h100/core", name, {"tenants": 7}) for name in SMALL]
 LLM: list[Question] = [("../h200-two/llm", x, {"tenants": n, "slo": NO_SLO}) for x, n in (("large", 3), ("small", 4))]
 LIGHT = {"tenants": 7, "slo": {"latency_ms": 50}}
-NEIGHBOUR = "a small model next to one that fills the GPU"
+NEIGHBOUR = "a small model next to one that fills the GPU, its kernels milliseconds long"
 ROWS: dict[str, list[Question]] = {
     "small models, copies of each other": COPIES,
     "the same, with batches of 32": [("../h200-two/batch", f"{name}-32", {"tenants": 7}) for name in SMALL],
