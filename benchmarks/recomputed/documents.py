@@ -130,10 +130,10 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
     )
     others = len({cell["device"] for cell in read_cells(again)})
     latencies = [p for p, _ in compare([main], [again], "latency").values()]
-    beside = data_set("beside")
+    pairs_two = data_set("pairs_two")
     sides = [("yolos-and-matmul", of) for of in ("yolos-graph", "matmul-16384")]
     sides += [("yolos-and-memcopy", of) for of in ("yolos-graph", "memcopy-4096")]
-    big = {each: [digits(slowdown(beside, each, mix, 2, of)[0]) for mix, of in sides] for each in SHARED}
+    big = {each: [digits(slowdown(pairs_two, each, mix, 2, of)[0]) for mix, of in sides] for each in SHARED}
     work = {
         (name, label, each): digits(progress(name, each, names[label], 7)[0])
         for name in (core, main)

@@ -124,7 +124,7 @@ def tails_ms(name: str) -> list[float]:
 
 
 def apart_and_counts(name: str) -> Expected:
-    """How far devices differ in the slowdown of YOLOS under MPS, in %, cells that drift; iterations beside matmuls."""
+    """How far devices differ in the slowdown of YOLOS under MPS, in %, cells that drift; iterations next to matmuls."""
     apart, counts = [], []
     for mix in ("yolos-and-memcopy", "yolos-and-matmul"):
         cells = [cell | {"tenants": tenants_of(cell, YOLOS)} for cell in select(name, "mps", mix, 2)]
@@ -215,9 +215,9 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
     limited = count_died("mps-limited", "killed", "illegal-address", aliases=capped)
     all_limited = count_died("mps-limited", aliases=capped)
     both, four, few = "yolos-light-and-heavy", "vllm-concurrency-16", "vllm-concurrency-4"
-    beside = data_set("beside")
+    pairs_two = data_set("pairs_two")
     yolos_next_to, resnet_next_to, copied, matmul_next_to = (
-        {each: slowdown(beside, each, mix, 2, of) for each in SHARED}
+        {each: slowdown(pairs_two, each, mix, 2, of) for each in SHARED}
         for mix, of in (
             ("yolos-and-matmul", YOLOS),
             ("resnet50-and-matmul", RESNET),
@@ -225,7 +225,7 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
             ("yolos-and-matmul", HUGE),
         )
     )
-    both_next_to = [mix_progress(beside, each, "yolos-and-matmul") for each in SHARED]
+    both_next_to = [mix_progress(pairs_two, each, "yolos-and-matmul") for each in SHARED]
     others_next_to_it = [
         slowdown(name, "mps", "+".join(sorted((victim, HUGE))), 2, victim)
         for victim in ("training-4096", "empty")
@@ -300,7 +300,7 @@ def expected_numbers() -> dict[tuple[str, str, str], Expected]:
         "**Next to matmuls": with_ends(*(yolos_next_to[each] for each in ("mps", "time-slicing", "mps-limited"))),
         "*Measured:* `yolos-graph` next to": [
             *with_ends(*(matmul_next_to[each] for each in SHARED[1:]), *both_next_to, *copied.values()),
-            *("95", *tails_ms(beside), *apart_and_counts(beside)),
+            *("95", *tails_ms(pairs_two), *apart_and_counts(pairs_two)),
         ],
         "- *Is it only YOLOS?*": with_ends(
             *(resnet_next_to[each] for each in ("mps", "time-slicing", "mps-limited")), *others_next_to_it
