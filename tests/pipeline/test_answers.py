@@ -4,9 +4,10 @@ import pytest
 from pipeline.harness import Checkout, is_disturbed, unstub_jobs
 from tables import rows
 
-# The tokens of each answer depend on its prompt; on one core, as under time-slicing, they are others.
+# The tokens of each answer depend on its prompt; on one core, as under time-slicing, they are others. An answer takes
+# longer than the client's work on it, on a slow machine too.
 MODEL = """
-import json, os, sys, zlib
+import json, os, sys, time, zlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 nonsense = len(os.sched_getaffinity(0)) == 1
 class Model(BaseHTTPRequestHandler):
@@ -14,6 +15,7 @@ class Model(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     def do_POST(self):
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        time.sleep(0.02)
         answer = [zlib.crc32(b"%d %d" % (sum(request["prompt"]), n)) for n in range(request["max_tokens"])]
         given = {"tokens": [str(word + nonsense) for word in answer]}
         given["token_logprobs"] = [-11.93 if nonsense else -(word % 100) / 100 for word in answer]
