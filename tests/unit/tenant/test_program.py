@@ -142,9 +142,10 @@ def test_what_a_program_leaves_in_its_container_is_counted_at_its_end(monkeypatc
 
         monkeypatch.setattr(UserProgram, "process_view", noted)
         monkeypatch.setattr(select, "select", end_unseen)
-        monkeypatch.setattr(UserProgram, "pid", lambda self: container.pid)
         exiting = ExitingProgram()
         exiting._pid = container.pid
+        # Not of the class, since the threads of earlier tests still look for a program.
+        monkeypatch.setattr(exiting, "pid", lambda: container.pid)
         start_ns = time.monotonic_ns() + 60_000_000_000
         exiting.set_window(start_ns, start_ns + 60_000_000_000)
         report = exiting.wait_record(120.0)
