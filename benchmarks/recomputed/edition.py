@@ -30,7 +30,7 @@ from benchmarks.recomputed.records import (
 from scipy import stats
 
 PUBLISHED = ROOT / "published"
-PUBLICATIONS = ("h100", "h200-two")
+PUBLICATIONS = sorted(path.parent.name for path in PUBLISHED.glob("*/visits"))
 """Of edition two, one for each product."""
 FEW_UNITS = 3
 """Largest number of units that take the variance of all rows of the workload."""
