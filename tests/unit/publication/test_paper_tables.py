@@ -34,7 +34,7 @@ def test_the_main_table_is_in_units(tmp_path: Path) -> None:
     table = paper_tables.main_table(rows, 2, SHOWN, MARKS)
     assert table.splitlines()[0] == "| 2 tenants | one alone | TS | MPS |"
     assert table.splitlines()[2] == "| Net | 1.00 s · 1.00/s | 2.00 s · 12.3 k/s | 1.00 s · 12.3 k/s |"
-    for others, shown in (([empty, data], "2.00 s, 1.00 s"), ([empty], "")):
+    for others, shown in (([empty, data, None], "2.00 s, 1.00 s"), ([empty], "")):
         wider = paper_tables.main_table(rows, 2, SHOWN, MARKS, ("there", cast(Any, others)))
         assert wider.splitlines()[0].endswith("| MPS | there |") and wider.endswith(f"12.3 k/s | {shown} |")
     with pytest.raises(MissingNumber, match="no cell with 9 tenants of net"):
